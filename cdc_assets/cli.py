@@ -13,7 +13,6 @@ from cdc_assets.cli_arguments import build_parser
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
 from cdc_assets.config.jdbc import JdbcUrlError, ServerAddress
 from cdc_assets.config.locations import LocationError
-from cdc_assets.history.progress import blocked_tables, list_holds, retry_tables
 from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.decisions import DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
@@ -38,6 +37,7 @@ from cdc_assets.sources.mysql import SourceError
 from cdc_assets.sources.offsets import OffsetRange, TopicPartition
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record_snapshot, replay_snapshot
 from cdc_assets.spark.session import spark_session
+from cdc_assets.stages.history.progress_file import blocked_tables, list_holds, retry_tables
 from cdc_assets.stores.storage import Store
 
 _ERRORS = (

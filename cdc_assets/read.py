@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets.config import Storage
-from cdc_assets.history.completeness import Complete, read_completeness
-from cdc_assets.lakehouse.history import COPY, HISTORY, covers, source_columns
+from cdc_assets.history.completeness import Complete, describe_completeness
+from cdc_assets.lakehouse.history import COPY, HISTORY, HistoryCursor, covers, source_columns
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.query import Arrow, Engine, Spark, Tables
 from cdc_assets.operations.finality import FinalPosition, find_final_position
@@ -54,7 +54,8 @@ class Table(Generic[T]):
 
     def complete(self) -> Complete:
         """Return the position from which on the table has every row of the source; before it rows may be missing."""
-        return read_completeness(self.lake, self.database, self.table)
+        cursor = self.lake.history(self.database, self.table).cursor() or HistoryCursor(sequence=0)
+        return describe_completeness(cursor.complete, cursor.met)
 
     def current(self, columns: Sequence[str] | None = None) -> T:
         """Return the rows that the source's table holds, as far as they are released.

@@ -77,16 +77,16 @@ from cdc_assets.assets.table_list import refresh_table_list
 from cdc_assets.assets.verdicts import find_last_evaluation
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.progress import blocked_tables
 from cdc_assets.history.table_report import TableReport
-from cdc_assets.history.verify import UNREFLECTED
+from cdc_assets.history.version_rules import UNREFLECTED
 from cdc_assets.lakehouse.history import source_columns, source_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.views import register_histories
 from cdc_assets.stages import HISTORY
-from cdc_assets.stages.history import Failure, HistoryReport
+from cdc_assets.stages.history.progress_file import blocked_tables
+from cdc_assets.stages.history.stage import Failure, HistoryReport
 from cdc_assets.tso import time_text
 
 

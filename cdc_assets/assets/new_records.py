@@ -19,11 +19,11 @@ from dagster import (
 
 from cdc_assets.assets.feed_definitions import AssetJob
 from cdc_assets.config import Feed
-from cdc_assets.history.progress import read_progress
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.sources.offsets import DataLossError
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stages import INGEST, STAGES
+from cdc_assets.stages.history.progress_file import read_progress
 from cdc_assets.stores.storage import Store
 
 _UNDER_WAY = [

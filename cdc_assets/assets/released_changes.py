@@ -31,9 +31,9 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
-from cdc_assets.release.gate_choice import may_have_watermarks
+from cdc_assets.release.watermarks import may_have_watermarks
 from cdc_assets.stages import RELEASE
-from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.stages.release.stage import ReleaseReport
 from cdc_assets.tso import time_of, time_text
 
 

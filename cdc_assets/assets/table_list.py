@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from dagster import AssetExecutionContext, OpExecutionContext
 
 from cdc_assets.config import feeds_path
-from cdc_assets.history.progress import read_progress
 from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.stages.history.progress_file import read_progress
 
 # The code location's name in workspace.yaml.
 _LOCATION = "cdc_assets"

@@ -24,7 +24,7 @@ from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
 from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, find_mentioned_tables, resolve
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.descriptors import INTEGERS
+from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
 from cdc_assets.mysql_types.types import parsed
 
@@ -387,15 +387,10 @@ def _is_other_type(one: str, other: str | None) -> bool:
     first, second = parsed(one), parsed(other)
     if first is None or second is None:
         return False
-    if _INTERCHANGEABLE.get(first.base, first.base) != _INTERCHANGEABLE.get(second.base, second.base):
+    families = {TYPES[first.base].family, TYPES[second.base].family}
+    # A server may replace these by each other, because of their length or character set.
+    may_be_replaced = families == {Family.FLOAT} or families <= {Family.TEXT, Family.BINARY, Family.JSON}
+    if first.base != second.base and not may_be_replaced:
         return True
     # For other numbers TiCDC leaves `unsigned` out.
     return first.base in INTEGERS and first.unsigned != second.unsigned
-
-
-# Types that a server may replace by each other, because of their length or character set: all of one value here.
-_INTERCHANGEABLE = {
-    "double": "float",
-    **dict.fromkeys(("char", "varchar", "binary", "varbinary", "json"), "text"),
-    **{f"{size}{kind}": "text" for size in ("tiny", "", "medium", "long") for kind in ("text", "blob")},
-}

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from cdc_assets import binlog
-from cdc_assets.history.changes import era_column
+from cdc_assets.history.eras import era_column
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.versions import ABSENT
 from cdc_assets.lakehouse.change_events import Op

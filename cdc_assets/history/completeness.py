@@ -1,12 +1,12 @@
 """The position from which on a history is complete: from there on it has every row that the source had."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Step
+from cdc_assets.history.progress import Name
 from cdc_assets.history.table_plan import TablePlan
-from cdc_assets.lakehouse.history import HistoryCursor
-from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.tso import time_text
 
 NEVER = -1
@@ -52,23 +52,17 @@ def describe_completeness(position: int, met: int) -> Complete:
     return Complete(position, met, reason)
 
 
-def read_completeness(lake: Lakehouse, database: str, table: str) -> Complete:
-    """Return from which position on a history table is complete, as far as it is applied."""
-    cursor = lake.history(database, table).cursor() or HistoryCursor(sequence=0)
-    return describe_completeness(cursor.complete, cursor.met)
-
-
 @dataclass(frozen=True)
 class CompletenessTracker:
     """Computes how a part of a run changes the position from which on the history is complete.
 
     Attributes:
-        lake: the feed's tables.
         plan: the part.
+        origins: the position from which on each history is complete whose rows move into the table.
     """
 
-    lake: Lakehouse
     plan: TablePlan
+    origins: Mapping[Name, int]
 
     @cached_property
     def since(self) -> int:
@@ -105,8 +99,7 @@ class CompletenessTracker:
         """Return whether the history of the origin has all rows that move with the statement."""
         if not arrive.is_taken or arrive.is_complete:
             return arrive.is_taken
-        origin = self.lake.history(*arrive.origin).cursor()
-        return origin is not None and NEVER != origin.complete <= step.spot.commit_ts
+        return NEVER != self.origins.get(arrive.origin, NEVER) <= step.spot.commit_ts
 
     def advance(self, met: int) -> tuple[int, int]:
         """Return `HistoryCursor.complete` and `HistoryCursor.met` after the part.

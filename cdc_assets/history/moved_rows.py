@@ -7,7 +7,6 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from cdc_assets.config import Feed
 from cdc_assets.history.columns import SourceColumn
 from cdc_assets.history.evolution import Arrive, Recover, Rekey
 from cdc_assets.history.open_versions import copy_expression
@@ -16,7 +15,6 @@ from cdc_assets.history.statements import Spot
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.versions import DDL, Effects, is_row_key
 from cdc_assets.lakehouse.history import HistoryCursor
-from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.schema import literal, quoted
 from cdc_assets.lakehouse.table import LakeTable
 
@@ -54,20 +52,6 @@ class Move:
         if not isinstance(self.op, Arrive) or not self.op.origin_is_replaced or self.after >= self.spot.commit_ts:
             return F.lit(False)
         return (F.col("_cdc_from_ts") < at) & (F.col("_cdc_is_current") | (F.col("_cdc_to_ts") > at))
-
-
-def list_moves(lake: Lakehouse, feed: Feed, plan: TablePlan) -> list[Move]:
-    """Return the statements of the commit that bring rows into the table, in order."""
-    moves = []
-    for era, step in enumerate(plan.steps, start=plan.base):
-        for op in step.ops:
-            if isinstance(op, Recover):
-                moves.append(Move(op, step.spot, era, plan.table, -1))
-            elif isinstance(op, Rekey):
-                moves.append(Move(op, step.spot, era, plan.table, step.spot.commit_ts - 1))
-            elif isinstance(op, Arrive) and feed.takes(*op.origin) and (origin := lake.history(*op.origin)).exists():
-                moves.append(Move(op, step.spot, era, origin, op.since))
-    return moves
 
 
 def read_moved_rows(

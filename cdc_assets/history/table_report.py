@@ -1,5 +1,6 @@
 """What a run did to one history table."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +12,6 @@ from cdc_assets.history.contradictions import Contradiction
 from cdc_assets.history.ddl_report import merge_statement_reports
 from cdc_assets.history.effects import UnappliedStatement
 from cdc_assets.history.unstated_columns import UnstatedColumn
-from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 
 
@@ -74,11 +74,14 @@ class TableReport:
     commits: int = 1
 
 
-def merge_reports(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
-    """Return one report of all commits that a run made to one table, given theirs in order."""
+def merge_reports(parts: Sequence[TableReport], files: Iterable[DataFile]) -> TableReport:
+    """Return one report of all commits that a run made to one table.
+
+    Args:
+        parts: the reports of the commits, in order.
+        files: the table's present files.
+    """
     *_, last = parts
-    if len(parts) == 1:
-        return last
     written = {f.path for part in parts for f in part.files}
     return replace(
         last,
@@ -86,7 +89,7 @@ def merge_reports(lake: Lakehouse, parts: list[TableReport]) -> TableReport:
         opened=sum(part.opened for part in parts),
         closed=sum(part.closed for part in parts),
         quarantined=max(part.quarantined for part in parts),
-        files=[f for f in lake.history(last.database, last.table).files() if f.path in written],
+        files=[f for f in files if f.path in written],
         log_lines=[line for part in parts for line in part.log_lines],
         statements=merge_statement_reports(each for part in parts for each in part.statements),
         unapplied=[each for part in parts for each in part.unapplied],

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_assets.history.progress import list_holds, read_progress
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
+from cdc_assets.stages.history.progress_file import list_holds, read_progress
 from cdc_assets.tso import time_text
 
 

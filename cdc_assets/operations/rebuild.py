@@ -15,7 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
-from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.history.progress import Progress
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -33,7 +33,8 @@ from cdc_assets.operations.new_tables import (
     overwrite_history,
 )
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
-from cdc_assets.stages import history as history_stage
+from cdc_assets.stages.history import stage as history_stage
+from cdc_assets.stages.history.progress_file import write_progress
 
 C = TypeVar("C", bound=Cursor)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
 from cdc_assets.history.completeness import NEVER
-from cdc_assets.history.progress import Name, list_holds
+from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import HoldReason, ReleaseCursor
@@ -28,6 +28,7 @@ from cdc_assets.operations.new_tables import (
     overwrite_history,
 )
 from cdc_assets.stages import HISTORY
+from cdc_assets.stages.history.progress_file import list_holds
 
 
 @dataclass(frozen=True)

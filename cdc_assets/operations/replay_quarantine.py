@@ -23,8 +23,8 @@ from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import decompress
 from cdc_assets.release.base import find_hold_positions
-from cdc_assets.release.gate_choice import has_watermarks
 from cdc_assets.release.watermark_gate import release_bound
+from cdc_assets.release.watermarks import has_watermarks
 from cdc_assets.spark.session import checkpointed
 from cdc_assets.stages import decode
 from cdc_assets.stages.decoding import decode_records

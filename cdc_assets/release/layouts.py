@@ -1,7 +1,7 @@
 """Column layouts of released rows: their text, and the keys of tables whose messages do not state one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.expressions import first_true
-from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import ReleasedKind
 from cdc_assets.lakehouse.schema import BIGINT, STRING, array, frame_of, struct
 from cdc_assets.protocols.base import Protocol
@@ -41,12 +40,19 @@ class LayoutSchemas:
     keys: dict[tuple[str, str], list[tuple[int, list[str]]]] = field(default_factory=dict)
 
 
-def look_up_schemas(lake: Lakehouse, protocol: Protocol, groups: Sequence[EventGroup]) -> LayoutSchemas:
-    """Return the schemas and keys of groups whose messages have no key."""
-    unkeyed = {(g.database, g.table) for g in groups if g.unkeyed}
-    if not unkeyed:
-        return LayoutSchemas()
-    rows = lake.schema_rows(unkeyed)
+def list_unkeyed_tables(groups: Iterable[EventGroup]) -> set[tuple[str, str]]:
+    """Return the tables of the groups whose messages have no key."""
+    return {(g.database, g.table) for g in groups if g.unkeyed}
+
+
+def match_schemas(rows: Sequence[dict[str, Any]], protocol: Protocol, groups: Sequence[EventGroup]) -> LayoutSchemas:
+    """Return the schemas and keys of groups whose messages have no key.
+
+    Args:
+        rows: of table_schemas, of the tables of `list_unkeyed_tables`.
+        protocol: the feed's protocol.
+        groups: the groups.
+    """
     return _match_numbered(rows, groups) if protocol.numbers_schemas else _collect_keys(rows)
 
 

@@ -6,9 +6,9 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.release.base import find_hold_positions, is_in_held_batch
-from cdc_assets.release.gate_choice import has_watermarks
 from cdc_assets.release.transactions import is_held_back
 from cdc_assets.release.watermark_gate import release_bound
+from cdc_assets.release.watermarks import has_watermarks
 
 
 def is_pending(feed: Feed, cursor: ReleaseCursor) -> Column:

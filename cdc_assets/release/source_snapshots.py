@@ -6,19 +6,16 @@ same position or at another. A table without rows has no reads, so nothing shows
 in `table_scans`.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_assets.lakehouse.change_events import Kind, Op
-from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.released_changes import SourceSnapshot
 from cdc_assets.release.base import EventGroup, QualifiedName
-from cdc_assets.tso import TSO_LOGICAL_BITS
 
 # The last read of the whole snapshot; without it, the last read of its table.
 _LAST = "last"
@@ -191,17 +188,3 @@ def _drop_superseded(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
         if s.release:
             complete[s.database, s.table] = max(s.at, complete.get((s.database, s.table), s.at))
     return [s for s in snapshots if s.release or s.at > complete.get((s.database, s.table), -1)]
-
-
-def may_lack_reads(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
-    """Return whether undecodable records came between a snapshot's reads, so that reads may be in quarantine."""
-    begin = min(snapshot.first, snapshot.at >> TSO_LOGICAL_BITS) - _SECOND
-    return has_undecodable_records(lake, snapshot.topics, begin, snapshot.last)
-
-
-def has_undecodable_records(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
-    """Return whether topics have undecodable records with Kafka times from `first_ms` to `last_ms`."""
-    low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (first_ms, last_ms))
-    files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]
-    undecodable = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
-    return any(r["topic"] in topics and low <= r["record_timestamp"] <= high for r in undecodable)

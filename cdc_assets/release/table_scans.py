@@ -19,14 +19,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets import binlog
-from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
-from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.log import DataFile
+from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Op
 from cdc_assets.lakehouse.released_changes import LogPlace, TableScan
 from cdc_assets.release.base import EventGroup, Part
-from cdc_assets.release.new_events import kafka_time
-from cdc_assets.release.source_snapshots import has_undecodable_records
-from cdc_assets.spark.session import session_for
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
 # By how many milliseconds the clocks of two brokers may differ: events within this time around a scan count as its events.
@@ -201,36 +196,6 @@ def _update_scan(scan: TableScan, events: ScanEvents | None, release: int) -> Ta
         why_not=why_not,
         release=release if is_complete or scan.is_complete else scan.release,
     )
-
-
-def find_scan_events(
-    lake: Lakehouse, scans: Sequence[TableScan], row_files: Iterable[DataFile], part: Column, deleted: int
-) -> list[ScanEvents | None]:
-    """Return the events of each scan, in order; None if maintenance may have deleted events or changes of it.
-
-    Args:
-        lake: the feed's tables.
-        scans: the scans.
-        row_files: all files of row events.
-        part: the `Part` of a row event after the release.
-        deleted: the commit_ts up to which maintenance has deleted changes.
-    """
-    first = min(s.first for s in scans) - SLACK
-    files = [f for f in row_files if kafka_time(f) >= first]
-    spark = session_for(lake.spark, sum(f.rows for f in files))
-    through = max((f.high["batch"] for f in files), default=0)
-    since = (F.col("batch") <= through) & (F.col("record_timestamp") >= F.timestamp_millis(F.lit(first)))
-    events = lake.change_events.read(spark).where((F.col("kind") == str(Kind.ROW)) & since)
-    decoded = lake.change_events.cursor()
-    deleted_ms = decoded.trimmed_newest if decoded else 0
-    result: list[ScanEvents | None] = []
-    for scan, of_scan in zip(scans, summarize_scans(events, scans, part), strict=True):
-        low, high = scan.first - SLACK, scan.last + SLACK
-        has_undecodable = has_undecodable_records(lake, of_scan.begun, low, high)
-        is_kept = low > deleted_ms and of_scan.since > deleted
-        has_unreleased = of_scan.has_unreleased or has_undecodable
-        result.append(of_scan._replace(has_unreleased=has_unreleased) if is_kept else None)
-    return result
 
 
 def summarize_scans(events: DataFrame, scans: Sequence[TableScan], part: Column) -> list[ScanEvents]:

@@ -1,6 +1,9 @@
 """Watermarks of partitions and topics."""
 
+from cdc_assets.config import Feed
 from cdc_assets.lakehouse.released_changes import PartitionWatermarks, TopicWatermarks
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
 
 
 def merge_watermarks(seen: PartitionWatermarks, new: PartitionWatermarks) -> PartitionWatermarks:
@@ -37,3 +40,15 @@ def compute_topic_watermarks(seen: PartitionWatermarks, partitions: int | None, 
 def advance_watermarks(released: TopicWatermarks, complete: TopicWatermarks) -> TopicWatermarks:
     """Return the watermarks to release up to, which are never lower than the released ones."""
     return dict(released) | {t: max(w, released.get(t, 0)) for t, w in complete.items()}
+
+
+def has_watermarks(feed: Feed, seen: PartitionWatermarks) -> bool:
+    """Return whether the feed has watermarks, by its protocol and the watermarks that have come."""
+    promise = protocol_of(feed).watermarks(feed)
+    shown = any(mark is not None for partitions in seen.values() for mark in partitions.values())
+    return promise is Watermarks.ALWAYS or (promise is Watermarks.IF_SHOWN and shown)
+
+
+def may_have_watermarks(feed: Feed) -> bool:
+    """Return whether the feed's protocol can have watermarks."""
+    return protocol_of(feed).watermarks(feed) is not Watermarks.NEVER

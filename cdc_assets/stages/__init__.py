@@ -5,10 +5,10 @@ from typing import Any, Protocol
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages.decode import Decode
-from cdc_assets.stages.history import History
+from cdc_assets.stages.history.stage import History
 from cdc_assets.stages.ingest import Ingest
-from cdc_assets.stages.load import Load
-from cdc_assets.stages.release import Release
+from cdc_assets.stages.load.stage import Load
+from cdc_assets.stages.release.stage import Release
 from cdc_assets.stages.schemas import Schemas
 from cdc_assets.stages.types import Types
 

@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.assets.table_list import read_table_list, refresh_table_list
-from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.history.progress import Progress
 from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.stages.history.progress_file import write_progress
 
 
 def never() -> SparkSession:

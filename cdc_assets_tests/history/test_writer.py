@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cdc_assets.history import table_plan
-from cdc_assets.history.verify import verify_written_versions
 from cdc_assets.stages import HISTORY
+from cdc_assets.stages.history.verify import verify_written_versions
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.support import Chain, Message, Rows, Stream, ddl, dml, tso
 

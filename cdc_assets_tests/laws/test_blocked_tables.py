@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets import cli
 from cdc_assets.history import progress as progress_file
-from cdc_assets.history.progress import Progress, list_holds, read_progress, retry_tables, write_progress
-from cdc_assets.history.writer import apply_plan as write
+from cdc_assets.history.progress import Progress
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -26,7 +25,9 @@ from cdc_assets.operations.report.collect import collect_report
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, STAGES, TYPES
 from cdc_assets.stages import history as stage
-from cdc_assets.stages.history import HistoryReport
+from cdc_assets.stages.history.progress_file import list_holds, read_progress, retry_tables, write_progress
+from cdc_assets.stages.history.stage import HistoryReport
+from cdc_assets.stages.history.writer import apply_plan as write
 from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, histories, tso
 

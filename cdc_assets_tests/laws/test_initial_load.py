@@ -26,9 +26,7 @@ from cdc_assets.assets.checks.history import history_complete, history_complete_
 from cdc_assets.ddl.apply import apply_ddl
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
-from cdc_assets.history.verify import verify_written_tables
 from cdc_assets.initial_load.dumps import DumpError, read_dump_position
-from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.released_changes import HoldReason, Trimmed
 from cdc_assets.lakehouse.table import LakeTable, Staged
@@ -43,6 +41,8 @@ from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.simple import Simple
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, STAGES
+from cdc_assets.stages.history.verify import verify_written_tables
+from cdc_assets.stages.load.release import check_key, check_position
 from cdc_assets.stages.schemas import apply_statements
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets.tso import time_of
@@ -716,7 +716,7 @@ def test_a_dump_of_a_thousand_files_with_a_copy_of_one_is_loaded_once(spark: Spa
 def test_a_key_that_a_dump_has_twice_is_noticed_with_few_and_with_many_rows(
     max_hashes: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cdc_assets.initial_load.released_rows._MAX_HASHES", max_hashes)
+    monkeypatch.setattr("cdc_assets.stages.load.released_rows._MAX_HASHES", max_hashes)
     for name, third, typed in (("different", '3,"three"\n', 3), ("twice", '1,"one"\n', 0)):
         files = {"shop.orders-schema.sql": ORDERS, "shop.orders.0.csv": HEADER + '1,"one"\n2,"two"\n' + third}
         folder = write(tmp_path / name, {"metadata": METADATA, **files})

@@ -15,11 +15,11 @@ from dagster import AssetCheckEvaluation, AssetCheckSeverity, ExecuteInProcessRe
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_assets import cli
-from cdc_assets.history.progress import retry_tables
 from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.operations.acknowledge import list_held_statements
 from cdc_assets.stages import HISTORY, STAGES
-from cdc_assets.stages.history import HistoryReport
+from cdc_assets.stages.history.progress_file import retry_tables
+from cdc_assets.stages.history.stage import HistoryReport
 from cdc_assets_tests.jobs import Job, evaluations, failures, materialised
 from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, record, rows_in, tso, watermark
 

@@ -15,8 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.assets.checks.audit import all_events_placed, all_intervals
-from cdc_assets.history.table_planner import LoadTooOldError
-from cdc_assets.history.verify import verify_written_tables
 from cdc_assets.lakehouse.released_changes import SourceSnapshot
 from cdc_assets.operations.maintenance.retention import trim_changes
 from cdc_assets.operations.rebuild import rebuild_feed
@@ -26,6 +24,8 @@ from cdc_assets.operations.why.life import Fate
 from cdc_assets.release.base import EventGroup, Part
 from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables
 from cdc_assets.stages import STAGES
+from cdc_assets.stages.history.table_planner import LoadTooOldError
+from cdc_assets.stages.history.verify import verify_written_tables
 from cdc_assets_tests.laws.conservation import settled
 from cdc_assets_tests.protocols.debezium_encoder import MS, change, source
 from cdc_assets_tests.support import Chain, Record, histories, record, rows_in

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from dagster import AssetCheckEvaluation, TableMetadataValue
 
 from cdc_assets.config.jdbc import ServerAddress
-from cdc_assets.history.progress import list_holds
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.verify.text import format_text
 from cdc_assets.sources.mysql import SourceError, open_snapshot, qualified_name
+from cdc_assets.stages.history.progress_file import list_holds
 from cdc_assets_tests.live.catalog import Name
 from cdc_assets_tests.live.pipeline import FEED, Pipeline, now_or_later
 

@@ -11,7 +11,7 @@ from typing import Any
 from cdc_assets.config.jdbc import PASSWORD as VERIFY_PASSWORD
 from cdc_assets.config.jdbc import USER as VERIFY_USER
 from cdc_assets.config.jdbc import ServerAddress
-from cdc_assets.history.progress import list_holds
+from cdc_assets.stages.history.progress_file import list_holds
 from cdc_assets_tests.broker import TestBroker
 from cdc_assets_tests.live.canal import TOPIC, Canal, canal_settings, readable_by_canal
 from cdc_assets_tests.live.catalog import Name, Table, read_tables

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from cdc_assets import cli, read
 from cdc_assets.config import load_feeds
 from cdc_assets.definitions import build_definitions
-from cdc_assets.history.progress import Progress, write_progress
+from cdc_assets.history.progress import Progress
 from cdc_assets.lakehouse.cursor import RUN as RUN_NOTED
 from cdc_assets.lakehouse.cursor import read_note
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -40,6 +40,7 @@ from cdc_assets.operations.views import build_catalog_name
 from cdc_assets.operations.why.explain import ExplainError, explain_row
 from cdc_assets.operations.why.life import ColumnChange, Fate, RowLife, TableStatement
 from cdc_assets.operations.why.text import format_markdown, format_text
+from cdc_assets.stages.history.progress_file import write_progress
 from cdc_assets.tso import parse_position, time_of
 from cdc_assets_tests.operations.lived import (
     BYTES,

@@ -10,18 +10,18 @@ from cdc_assets.assets.checks import types
 from cdc_assets.assets.checks.history import history_intervals
 from cdc_assets.assets.checks.verdict import SHOWN, Verdict, compare_counts
 from cdc_assets.config import Feed
-from cdc_assets.history.verify import verify_all_versions
 from cdc_assets.lakehouse.change_events import EventsCursor, Kind, Op
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.raw_records import RawCursor
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.gate_choice import has_watermarks
 from cdc_assets.release.pending import is_pending
 from cdc_assets.release.tables import taken_tables
+from cdc_assets.release.watermarks import has_watermarks
 from cdc_assets.spark.session import session_for
 from cdc_assets.stages import decode
+from cdc_assets.stages.history.verify import verify_all_versions
 from cdc_assets.stages.type_verdicts import check_event_types
 from cdc_assets.stages.types import make_audit_report
 

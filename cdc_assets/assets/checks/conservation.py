@@ -8,7 +8,7 @@ from cdc_assets.history.table_report import TableReport
 from cdc_assets.protocols.base import DeniedSetting
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.stages.release import ReleaseReport
+from cdc_assets.stages.release.stage import ReleaseReport
 
 
 def records_taken(report: IngestReport) -> Verdict:
@@ -69,7 +69,7 @@ def changes_reflected(report: TableReport, unreflected: list[dict[str, object]])
 
     Args:
         report: of the table.
-        unreflected: the keys that break the rule, at most `history.verify.SHOWN`.
+        unreflected: the keys that break the rule, at most `history.version_rules.SHOWN`.
     """
     description = f"{report.changes} changes: {report.opened} versions opened, {report.closed} earlier versions closed."
     if unreflected:

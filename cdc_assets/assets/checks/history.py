@@ -20,7 +20,7 @@ def history_intervals(broken: list[dict[str, Any]]) -> Verdict:
     """Return whether the intervals of the versions are right.
 
     Args:
-        broken: the versions that break a rule, at most `history.verify.SHOWN`.
+        broken: the versions that break a rule, at most `history.version_rules.SHOWN`.
     """
     description = "Versions neither overlap nor leave unexplained gaps."
     if broken:

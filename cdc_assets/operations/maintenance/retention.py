@@ -20,8 +20,8 @@ from cdc_assets.lakehouse.released_changes import (
     Trimmed,
 )
 from cdc_assets.protocols.loaded import is_loaded
-from cdc_assets.release.gate_choice import has_watermarks
 from cdc_assets.release.pending import is_pending
+from cdc_assets.release.watermarks import has_watermarks
 from cdc_assets.stages import HISTORY, SCHEMAS
 
 

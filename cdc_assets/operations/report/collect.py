@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.progress import list_holds
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.lakehouse.raw_records import cursor_to_continue
@@ -23,6 +22,7 @@ from cdc_assets.operations.report.feed_report import (
     TableState,
     breaks_mapping,
 )
+from cdc_assets.stages.history.progress_file import list_holds
 from cdc_assets.tso import TSO_LOGICAL_BITS, time_of
 
 _MAX_RELEASES, _MAX_STATEMENTS, _MAX_SAMPLES = 100, 200, 5

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from cdc_assets.config import Feed, SourceComparison
 from cdc_assets.errors import first_line
-from cdc_assets.history.progress import list_holds
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import engine_for
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
@@ -26,6 +25,7 @@ from cdc_assets.operations.verify.later import find_rows_held_later
 from cdc_assets.operations.verify.sides import count_rows
 from cdc_assets.operations.verify.verification import Grade, NotCompared, Verification
 from cdc_assets.sources.mysql import MissingTableError, SourceError, open_snapshot
+from cdc_assets.stages.history.progress_file import list_holds
 
 T = TypeVar("T")
 Name = tuple[str, str]  # database, table

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from cdc_assets.config import Feed
-from cdc_assets.history.completeness import read_completeness
+from cdc_assets.history.completeness import describe_completeness
 from cdc_assets.lakehouse.change_events import Kind, Op
+from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Arrow
 from cdc_assets.operations.finality import find_final_position
@@ -60,6 +61,7 @@ def explain_row(
         typed = find_key_by_typed_values(lake, database, table, key_columns, key)
         evidence = Evidence(lake, feed, database, table, key_columns, typed or parsed, until)
     fates = EventFates(evidence)
+    cursor = lake.history(database, table).cursor() or HistoryCursor(sequence=0)
     steps = StepBuilder(evidence, fates, StepDetails(evidence, with_messages)).build_steps()
     return RowLife(
         feed=lake.feed,
@@ -70,8 +72,8 @@ def explain_row(
         at=at,
         verdict=_judge_row(steps, at),
         final=find_final_position(lake, database, table),
-        complete=read_completeness(lake, database, table),
-        first_seen_by=_explain_first_sight(evidence, fates),
+        complete=describe_completeness(cursor.complete, cursor.met),
+        first_seen_by=_explain_first_sight(evidence, fates, cursor.complete),
         steps=steps,
         undecoded=evidence.read_undecoded_records(),
         near=find_near_keys(lake, database, table, evidence.key) if evidence.is_empty else None,
@@ -113,9 +115,14 @@ def _judge_row(steps: Sequence[LifeStep], at: int | None) -> str:
     return f"The feed has no event of this key{as_of}."
 
 
-def _explain_first_sight(evidence: Evidence, fates: EventFates) -> str | None:
-    """Return how the history first saw a row that the source had before, in a sentence; None: it saw the row begin."""
-    since = read_completeness(evidence.lake, evidence.database, evidence.table).position
+def _explain_first_sight(evidence: Evidence, fates: EventFates, since: int) -> str | None:
+    """Return how the history first saw a row that the source had before, in a sentence; None: it saw the row begin.
+
+    Args:
+        evidence: what the tables have of the row.
+        fates: what became of its events.
+        since: the position from which on the history is complete.
+    """
     applied = (c for c in evidence.changes if c["commit_ts"] > since and c["release"] <= fates.applied_release)
     first = next(applied, None)
     if first is None or first["op"] not in {Op.UPDATE, Op.DELETE}:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cdc_assets.history.progress import blocked_tables
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.released_changes import Hold, ReleaseCursor
 from cdc_assets.operations.finality import find_applied_release, has_shown_watermark
@@ -14,6 +13,7 @@ from cdc_assets.operations.formatting import format_position
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.why.evidence import EventPlace, Evidence, event_place
 from cdc_assets.operations.why.life import Fate, Row
+from cdc_assets.stages.history.progress_file import blocked_tables
 
 FateWithReason = tuple[Fate, str]
 

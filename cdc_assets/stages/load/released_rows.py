@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 
 from cdc_assets import tso
 from cdc_assets.config import Feed
-from cdc_assets.initial_load.apply import HistoryStart, plan_history_start
 from cdc_assets.initial_load.dumps import DumpError, DumpFile, find_damage, find_line
 from cdc_assets.initial_load.rows import DumpColumns, read_plain_rows, read_rows
 from cdc_assets.lakehouse.change_events import Op
@@ -37,6 +36,7 @@ from cdc_assets.protocols.keys import row_as_key
 from cdc_assets.protocols.loaded import loaded_layout
 from cdc_assets.spark.executors import check_file_visible
 from cdc_assets.spark.session import session_for
+from cdc_assets.stages.load.history_start import HistoryStart, plan_history_start
 from cdc_assets.stores.storage import Store
 
 _BYTES_PER_ROW = 1 << 7  # a rough guess, to choose a session by

@@ -14,7 +14,6 @@ from cdc_assets.config import Feed
 from cdc_assets.ddl.apply import apply_ddl
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.initial_load.dumps import DumpError, DumpFile
-from cdc_assets.initial_load.released_rows import TableDump, TypedDumpRows, describe_layout, hash_layout
 from cdc_assets.initial_load.rows import DumpColumns
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
@@ -26,6 +25,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.release.base import Part
 from cdc_assets.spark.session import session_for
+from cdc_assets.stages.load.released_rows import TableDump, TypedDumpRows, describe_layout, hash_layout
 
 _NOT_WITH_THIS_FEED = "leave the table out of the dump"
 

@@ -9,39 +9,37 @@ from typing import Any
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from cdc_assets import tso
 from cdc_assets.config import Feed
 from cdc_assets.history.absent_rows import find_absent_rows
 from cdc_assets.history.chain_breaks import NO_BREAKS, find_chain_breaks, list_value_changes
-from cdc_assets.history.changes import add_copy_numbers, drop_unused_layouts, is_ordered_by_clock, read_changes
 from cdc_assets.history.columns import SourceColumn, Typing, measure_scales, parse_images
 from cdc_assets.history.completeness import CompletenessTracker
 from cdc_assets.history.contradictions import find_contradictions
 from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
 from cdc_assets.history.ddl_report import report_statements
 from cdc_assets.history.effects import UnappliedStatement, build_effects, list_unapplied
-from cdc_assets.history.evolution import Arrive, Close, Step
+from cdc_assets.history.eras import add_copy_numbers, drop_unused_layouts
+from cdc_assets.history.evolution import Arrive, Close, Recover, Rekey, Step
 from cdc_assets.history.excluded_values import list_excluded_values
-from cdc_assets.history.moved_rows import Move, list_moves, read_moved_rows
+from cdc_assets.history.moved_rows import Move, read_moved_rows
 from cdc_assets.history.open_versions import list_new_columns, read_open_versions
 from cdc_assets.history.planned_columns import plan_columns, resolve_columns
+from cdc_assets.history.progress import Name
 from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key_by_row
 from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport
+from cdc_assets.history.table_rows import CLOSED, OPENED, PART, to_table_rows
 from cdc_assets.history.unstated_columns import list_unstated_columns
 from cdc_assets.history.versions import Effects, build_timeline, build_versions, continue_versions, keep_boundaries
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.schema import literal, quoted
+from cdc_assets.lakehouse.schema import literal
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.spark.session import checkpointed, compiled_plans
-
-# The column that partitions staged files by what the commit does to a version, and its values.
-_PART, _OPENED, _CLOSED, _UNTOUCHED = "_part", "opened", "closed", "untouched"
+from cdc_assets.stages.history.changes import is_ordered_by_clock, read_changes
 
 
 def apply_plan(
@@ -75,14 +73,14 @@ def apply_plan(
     watched = typed.observe(loss, F.max(F.col("lost").cast("int")).alias("lost"))
 
     open_versions = read_open_versions(session, plan, shape, typing.schema, typed, list_new_columns(plan, columns))
-    moves = list_moves(lake, feed, plan)
+    moves = _list_moves(lake, feed, plan)
     moved_rows = read_moved_rows(session, plan, moves, columns, effects)
     applied = add_copy_numbers(plan, watched, open_versions, moved_rows, effects)
     if plan.reload_positions:
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
-    completeness = CompletenessTracker(lake, plan)
+    completeness = CompletenessTracker(plan, _read_origins(moves))
     bounds = keep_boundaries(line, effects, metrics, completeness.since)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
@@ -123,6 +121,26 @@ def _find_effects(
     return effects
 
 
+def _list_moves(lake: Lakehouse, feed: Feed, plan: TablePlan) -> list[Move]:
+    """Return the statements of the commit that bring rows into the table, in order."""
+    moves = []
+    for era, step in enumerate(plan.steps, start=plan.base):
+        for op in step.ops:
+            if isinstance(op, Recover):
+                moves.append(Move(op, step.spot, era, plan.table, -1))
+            elif isinstance(op, Rekey):
+                moves.append(Move(op, step.spot, era, plan.table, step.spot.commit_ts - 1))
+            elif isinstance(op, Arrive) and feed.takes(*op.origin) and (origin := lake.history(*op.origin)).exists():
+                moves.append(Move(op, step.spot, era, origin, op.since))
+    return moves
+
+
+def _read_origins(moves: Iterable[Move]) -> dict[Name, int]:
+    """Return from which position on each other history is complete whose rows move into the table."""
+    cursors = {move.op.origin: move.origin.cursor() for move in moves if isinstance(move.op, Arrive)}
+    return {name: cursor.complete for name, cursor in cursors.items() if cursor is not None}
+
+
 def _type_changes(
     plan: TablePlan, typing: Typing, columns: list[SourceColumn], keyless_eras: list[int], changes: DataFrame
 ) -> DataFrame:
@@ -135,7 +153,7 @@ def _type_changes(
 def _stage_versions(plan: TablePlan, shape: Shape, columns: list[SourceColumn], versions: DataFrame) -> Staged:
     """Write the versions into files of the table, which no commit has added yet, partitioned by `_part` as well."""
     table = plan.table.with_schema(shape.columns, shape.properties)
-    return table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=_PART)
+    return table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=PART)
 
 
 def _report_statements(
@@ -150,7 +168,7 @@ def _report_statements(
     """Add to the report what the statements did, which could not be applied in full, and which exclude values of rows."""
     unapplied: list[UnappliedStatement] = []
     if report.versions:
-        closed = staged.in_partition(**{_PART: _CLOSED})
+        closed = staged.in_partition(**{PART: CLOSED})
         unapplied += list_unapplied(plan, columns, staged, feed.time_zone)
         unapplied += list_excluded_values(session, plan, columns, shape.columns, staged, closed)
     return replace(
@@ -216,51 +234,11 @@ def _rewritten_condition(plan: TablePlan) -> str:
     return f"_cdc_from_ts >= {plan.replay} OR _cdc_to_ts >= {plan.replay} OR _cdc_is_current = true"
 
 
-def to_table_rows(
-    versions: DataFrame, shape: StructType, columns: Iterable[SourceColumn], more: Iterable[str] = (), *, all_open: bool
-) -> DataFrame:
-    """Return versions as rows of the history table.
-
-    Args:
-        versions: the frame of `build_versions`.
-        shape: the columns of the history table.
-        columns: those of them that come from the source.
-        more: columns of `versions` to keep as well.
-        all_open: whether to keep open versions that stay as they are.
-
-    Returns:
-        The columns of the history table, `more`, and `_part` STRING: what the commit does to the version.
-    """
-    milliseconds = "timestamp_millis(shiftright({ts}, {bits}))"
-    ours = {
-        "_cdc_key": "key",
-        "_cdc_from_ts": "commit_ts",
-        "_cdc_to_ts": "to_ts",
-        "_cdc_valid_from": milliseconds.format(ts="commit_ts", bits=tso.TSO_LOGICAL_BITS),
-        "_cdc_valid_to": milliseconds.format(ts="to_ts", bits=tso.TSO_LOGICAL_BITS),
-        "_cdc_is_current": "to_ts IS NULL",
-        "_cdc_op": "op",
-        "_cdc_closed_by": "closed_by",
-        "_cdc_topic": "topic",
-        "_cdc_partition": "partition",
-        "_cdc_offset": "offset",
-        COPY.name: "nullif(copy, 0)",
-    }
-    own = {c.column for c in columns}
-
-    def value(name: str) -> str:
-        return ours.get(name) or f"{'row' if name in own else 'rest'}.{quoted(name)}"
-
-    part = f"CASE WHEN NOT was_open THEN '{_OPENED}' WHEN to_ts IS NULL THEN '{_UNTOUCHED}' ELSE '{_CLOSED}' END AS {_PART}"
-    kept = versions if all_open else versions.where(~F.col("was_open") | F.col("to_ts").isNotNull())
-    return kept.selectExpr(*[f"{value(f.name)} AS {quoted(f.name)}" for f in shape], part, *more)
-
-
 def _report_versions(
     session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, lost_values: int
 ) -> TableReport:
     """Return a report with the counts that the staged files give."""
-    opened, closed = staged.in_partition(**{_PART: _OPENED}), staged.in_partition(**{_PART: _CLOSED})
+    opened, closed = staged.in_partition(**{PART: OPENED}), staged.in_partition(**{PART: CLOSED})
     still_open = opened.in_partition(_cdc_is_current=True)
     versions, current = plan.cursor.versions + opened.rows, plan.cursor.current + still_open.rows - closed.rows
     written, removed_by_day = opened, None
@@ -328,7 +306,7 @@ def _commit(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged
 
 def _append(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Append the versions that the commit opens; it neither closes nor changes an open version."""
-    rows = plan.table.read_staged(session, staged.in_partition(**{_PART: _OPENED}), shape.columns)
+    rows = plan.table.read_staged(session, staged.in_partition(**{PART: OPENED}), shape.columns)
     plan.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(plan.table.path))
 
 
@@ -343,7 +321,7 @@ def _replace(session: SparkSession, plan: TablePlan, shape: Shape, staged: Stage
 
 def _merge(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
     """Close the open versions that the commit closes, and insert those that it opens."""
-    opened, closed = staged.in_partition(**{_PART: _OPENED}), staged.in_partition(**{_PART: _CLOSED})
+    opened, closed = staged.in_partition(**{PART: OPENED}), staged.in_partition(**{PART: CLOSED})
     rows = [
         plan.table.read_staged(session, part, shape.columns).withColumn("_cdc_closes", F.lit(part is closed))
         for part in (opened, closed)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_assets.history import verify as module
 from cdc_assets.history.table_report import TableReport
-from cdc_assets.history.verify import Violation, find_violations, verify_written_versions
+from cdc_assets.history.version_rules import Violation, find_violations
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.table import LakeTable
+from cdc_assets.stages.history.verify import verify_written_versions
 from cdc_assets_tests.support import Chain, Rows, Stream, change, dml, double, remove, tso
 
 SCHEMA = pa.schema(
@@ -200,7 +200,7 @@ def test_part_after_part_the_same_is_found(
 ) -> None:
     """Of many rows a part of the keys is looked at after the other."""
     chain, reports = copied
-    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    monkeypatch.setattr("cdc_assets.stages.history.verify._AT_ONCE", 1)
     assert verify_written_versions(chain.lake, reports["orders"]) == []
     remove(orders(chain), "id = 1 AND _cdc_is_current")
     assert [r["rule"] for r in broken(chain, reports["orders"])] == [

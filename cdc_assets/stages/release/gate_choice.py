@@ -10,25 +10,18 @@ from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks
 from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Watermarks
 from cdc_assets.release.base import Gate
 from cdc_assets.release.new_events import NewEvents
 from cdc_assets.release.source_order_gates import SourceOrderGate, TransactionGate
 from cdc_assets.release.transactions import HeldTransactions, find_held_transactions, is_held_back
 from cdc_assets.release.watermark_gate import WatermarkGate
-from cdc_assets.release.watermarks import advance_watermarks, compute_topic_watermarks, merge_watermarks
-
-
-def has_watermarks(feed: Feed, seen: PartitionWatermarks) -> bool:
-    """Return whether the feed has watermarks, by its protocol and the watermarks that have come."""
-    promise = protocol_of(feed).watermarks(feed)
-    shown = any(mark is not None for partitions in seen.values() for mark in partitions.values())
-    return promise is Watermarks.ALWAYS or (promise is Watermarks.IF_SHOWN and shown)
-
-
-def may_have_watermarks(feed: Feed) -> bool:
-    """Return whether the feed's protocol can have watermarks."""
-    return protocol_of(feed).watermarks(feed) is not Watermarks.NEVER
+from cdc_assets.release.watermarks import (
+    advance_watermarks,
+    compute_topic_watermarks,
+    has_watermarks,
+    may_have_watermarks,
+    merge_watermarks,
+)
 
 
 def choose_gate(

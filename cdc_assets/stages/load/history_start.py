@@ -2,7 +2,7 @@
 
 The gate types the rows of such a load once, in files as the history has them, and the history begins with a copy of these
 files. Where a copy is not possible (the column types have changed since, or the history has rows already), the loaded rows
-are changes like any others: `history.changes` makes them from the typed rows.
+are changes like any others: `stages.history.changes` makes them from the typed rows.
 """
 
 import uuid
@@ -24,7 +24,7 @@ from cdc_assets.history.progress import Name, Progress
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.shape import own_fields, unusual_names
 from cdc_assets.history.table_report import TableReport
-from cdc_assets.history.writer import to_table_rows
+from cdc_assets.history.table_rows import to_table_rows
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.files import copy_file, read_file_schema
 from cdc_assets.lakehouse.history import CDC_COLUMNS, HISTORY, HistoryCursor

@@ -15,13 +15,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
-from cdc_assets.initial_load.release import (
-    find_due_reloads,
-    is_plan_due,
-    mark_covered,
-    release_loads,
-    release_reloads,
-)
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import (
     RELEASED_CHANGES,
@@ -42,7 +35,6 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts, hold_position
 from cdc_assets.release.changes import fill_keys, find_shared_groups, hash_group
 from cdc_assets.release.counts import EventCounts, count_events
-from cdc_assets.release.gate_choice import choose_gate, has_watermarks
 from cdc_assets.release.holds import (
     add_statement_holds,
     find_load_holds,
@@ -51,14 +43,31 @@ from cdc_assets.release.holds import (
     keep_earliest,
 )
 from cdc_assets.release.late import NO_LATE_EVENTS, LateEvents, find_late_events
-from cdc_assets.release.layouts import LayoutSchemas, build_layout_rows, fill_key_columns, look_up_schemas
-from cdc_assets.release.new_events import NewEvents, read_new_events
-from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables, may_lack_reads
+from cdc_assets.release.layouts import (
+    LayoutSchemas,
+    build_layout_rows,
+    fill_key_columns,
+    list_unkeyed_tables,
+    match_schemas,
+)
+from cdc_assets.release.new_events import NewEvents
+from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables
 from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records, list_row_ends
-from cdc_assets.release.table_scans import ScanEvents, advance_scans, find_scan_events, parse_scans
+from cdc_assets.release.table_scans import ScanEvents, advance_scans, parse_scans
 from cdc_assets.release.tables import taken_tables
+from cdc_assets.release.watermarks import has_watermarks
 from cdc_assets.release.window import count_by_table, find_first_events, group_events, have_distinct_keys
 from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, checkpointed, session_for
+from cdc_assets.stages.load.release import (
+    find_due_reloads,
+    is_plan_due,
+    mark_covered,
+    release_loads,
+    release_reloads,
+)
+from cdc_assets.stages.release.gate_choice import choose_gate
+from cdc_assets.stages.release.new_events import read_new_events
+from cdc_assets.stages.release.snapshot_events import find_scan_events, may_lack_reads
 
 
 @dataclass(frozen=True)
@@ -267,7 +276,7 @@ class _Run:
         first_holds = keep_earliest([*self.kept_holds, *refused, *unloaded], self.gate.axis)
         held = self.gate.hold_positions(first_holds)
         groups = self._group_events(held)
-        schemas = look_up_schemas(self.lake, self.protocol, _select_taken(groups))
+        schemas = self._look_up_schemas(_select_taken(groups))
         holds = self._add_holds(first_holds, schemas, groups)
         if self.gate.hold_positions(holds) != held:
             held = self.gate.hold_positions(holds)
@@ -413,13 +422,18 @@ class _Run:
         changes, late = self.gate.build_changes(together, self._read_released, facts)
         return self.gate.build_single_changes(single).unionByName(changes, allowMissingColumns=True), late
 
+    def _look_up_schemas(self, groups: Sequence[EventGroup]) -> LayoutSchemas:
+        """Return the schemas and keys of groups whose messages have no key."""
+        unkeyed = list_unkeyed_tables(groups)
+        return match_schemas(self.lake.schema_rows(unkeyed), self.protocol, groups) if unkeyed else LayoutSchemas()
+
     def _find_late(self, window: _Window) -> LateEvents | None:
         """Return the events below the window; None without one."""
         groups = [g for g in window.groups if g.part == Part.LATE]
         if not groups:
             return None
         rows = self.events.where(self._part(self.held_before, {}) == str(Part.LATE))
-        schemas = look_up_schemas(self.lake, self.protocol, groups)
+        schemas = self._look_up_schemas(groups)
         return find_late_events(
             self._fill_keys(rows, schemas, has_unkeyed=True), self._read_released(min(g.first for g in groups))
         )

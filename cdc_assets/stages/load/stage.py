@@ -10,9 +10,9 @@ from typing import Any
 
 from cdc_assets.config import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
 from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, find_dumped_tables, read_dump_position
-from cdc_assets.initial_load.release import check_key, check_position
 from cdc_assets.lakehouse.initial_load import LoadsCursor, RefusedLoad, dump_digest
 from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.stages.load.release import check_key, check_position
 from cdc_assets.stores.storage import Store
 
 _Dumps = dict[tuple[str, DumpFormat], Mapping[Name, DumpedTable]]  # by folder and format

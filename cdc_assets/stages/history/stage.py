@@ -13,25 +13,19 @@ from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.new_releases import measure_lags
-from cdc_assets.history.plan import LinkedTableError, plan_tables
-from cdc_assets.history.progress import (
-    FailedTable,
-    Name,
-    Progress,
-    hash_settings,
-    now_text,
-    read_progress,
-    write_progress,
-)
+from cdc_assets.history.progress import FailedTable, Name, Progress, hash_settings, now_text
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport, merge_reports
-from cdc_assets.history.verify import Violation, verify_written_tables
-from cdc_assets.history.writer import apply_plan
-from cdc_assets.initial_load.apply import adopt_loaded_rows
+from cdc_assets.history.version_rules import Violation
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.spark.session import session_for
+from cdc_assets.stages.history.new_releases import measure_lags
+from cdc_assets.stages.history.plan import LinkedTableError, plan_tables
+from cdc_assets.stages.history.progress_file import read_progress, write_progress
+from cdc_assets.stages.history.verify import verify_written_tables
+from cdc_assets.stages.history.writer import apply_plan
+from cdc_assets.stages.load.history_start import adopt_loaded_rows
 from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.version import code_version
 
@@ -295,10 +289,11 @@ def _apply_units(
 
 def _merge_with_adopted(lake: Lakehouse, adopted: TableReport | None, parts: list[TableReport]) -> TableReport:
     """Return one report of all commits to a table, including the one that began the history with a load's typed rows."""
-    report = merge_reports(lake, parts)
-    if adopted is None:
-        return report
-    return replace(merge_reports(lake, [adopted, report]), changes=adopted.changes + report.changes)
+    commits, last = [*([adopted] if adopted else []), *parts], parts[-1]
+    if len(commits) == 1:
+        return last
+    merged = merge_reports(commits, lake.history(last.database, last.table).files())
+    return replace(merged, changes=adopted.changes + merged.changes) if adopted else merged
 
 
 def _quarantine_values(lake: Lakehouse, plan: TablePlan, rows: DataFrame) -> int:

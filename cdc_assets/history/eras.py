@@ -1,0 +1,60 @@
+"""The eras of changes and column layouts: how many statements came before them."""
+
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_assets.binlog import is_after_place
+from cdc_assets.history.statements import Spot
+from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.versions import Effects, number_copies
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
+
+
+def era_column(plan: TablePlan) -> Column:
+    """Return the era of a change: how many statements came before it. INT."""
+    low, high = plan.among
+    spots = [step.spot for step in plan.evolution.steps[low:high]]
+    later = [F.when(_is_after(spot, has_exact_order=plan.has_exact_order), 1).otherwise(0) for spot in spots]
+    return reduce(add, later, F.lit(low))
+
+
+def _is_after(spot: Spot, *, has_exact_order: bool) -> Column:
+    """Return whether a change came after a statement: by the binlog, else by offset in one partition, else by commit_ts.
+
+    Clocks come last. A statement that waited for a lock has an older time than the changes before it, and Debezium 1.9 gives
+    statements the time of its own clock.
+    """
+    in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
+    is_behind = F.col("offset") > spot.offset
+    same = F.col("commit_ts") == spot.commit_ts
+    is_later = (F.col("commit_ts") > spot.commit_ts) | (same & in_partition & is_behind)
+    if has_exact_order or spot.topic == LOAD_TOPIC:
+        return is_later
+    by_offset = F.when(in_partition, is_behind).otherwise(is_later)
+    return by_offset if spot.place is None else F.coalesce(is_after_place(spot.place), by_offset)
+
+
+def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:
+    """Return the plan with only those layouts that its changes have.
+
+    A layout that the source uses again after a statement is planned for every era between its uses.
+    """
+    if len({layout.era for layout in plan.layouts}) <= 1:
+        return plan
+    rows = changes.select("layout_id", "era").distinct().toArrow()
+    used = {(r["layout_id"], r["era"]) for r in rows.to_pylist()}
+    return replace(plan, layouts=[each for each in plan.layouts if (each.layout_id, each.era) in used])
+
+
+def add_copy_numbers(
+    plan: TablePlan, changes: DataFrame, open_versions: DataFrame, moved_rows: DataFrame | None, effects: Effects
+) -> DataFrame:
+    """Add to each change the copy number of the row that it is about: `copy` INT, 0 for rows with a key."""
+    if not plan.keyless:
+        return changes.withColumn("copy", F.lit(0))
+    rows = open_versions if moved_rows is None else open_versions.unionByName(moved_rows, allowMissingColumns=True)
+    return number_copies(changes, rows, effects)

@@ -1,0 +1,1 @@
+"""The stage that applies released changes to the history tables."""

@@ -1,0 +1,1 @@
+"""The stage that plans initial loads, and the release of their rows."""

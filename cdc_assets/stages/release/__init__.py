@@ -1,0 +1,1 @@
+"""The stage that releases deduplicated changes, in the source's order."""

@@ -88,11 +88,11 @@ class Fill:
 
 @dataclass(frozen=True)
 class Convert:
-    """Set a column of open rows to MySQL's conversion of another column's value.
+    """Set a column of open rows to MySQL's conversion of a value.
 
     Attributes:
         slot: the column.
-        origin: the other column.
+        origin: the column that has the value: another one, or `slot` itself, if the value stays the same in another text.
         old: the type of `origin`.
         new: the type of `slot`.
     """

@@ -40,6 +40,7 @@ from cdc_assets.history.statements import Ddl
 from cdc_assets.history.type_changes import (
     KEY_TYPES,
     ZERO_DATE_TYPES,
+    adds_digits,
     fits_history_column,
     keeps_key_text,
     keeps_values,
@@ -313,6 +314,8 @@ class EvolvingTable:
             slot.type = new
             if may_exclude(old, new):
                 restricted = [Restrict(slot, new, not_null)]
+            if adds_digits(old, new):
+                restricted.append(Convert(slot, slot, old, new))
             return [*restricted, *self._keep_key(slot, old, new)]
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)

@@ -48,6 +48,14 @@ def keeps_values(old: MySQLType, new: MySQLType) -> bool:
     return before is after or spark_type(old) != spark_type(new) or spark_type(new) not in (StringType(), BinaryType())
 
 
+def adds_digits(old: MySQLType, new: MySQLType) -> bool:
+    """Return whether values get zeros after the point: those of a TIME, which histories have as text.
+
+    Only for types for which `keeps_values` is true.
+    """
+    return TYPES[new.base].family is Family.TIME and (new.length or 0) > (old.length or 0)
+
+
 def may_exclude(old: MySQLType, new: MySQLType) -> bool:
     """Return whether the new type cannot hold some values of the old one, or changes some: CHAR removes blanks at the end.
 

@@ -311,8 +311,9 @@ _VALUES: dict[str, Callable[[random.Random, Column], str]] = {
 }
 
 # Base type -> literals of every form for a DEFAULT; the server refuses those that do not fit. Debezium 3.5 does not parse
-# typed literals (DATE '2024-01-05') and numbers that end in a point.
-_NUMBER_FORMS = ("5", "'5'", "-3", "'-3'", "+3", "0", "TRUE", "FALSE", "0x1F", "b'101'", "'1' '2'", "(7)", "1e1", "''")
+# typed literals (DATE '2024-01-05') and numbers that end in a point, and fails at two texts ('1' '2') of a number and at TRUE
+# of a BIT.
+_NUMBER_FORMS = ("5", "'5'", "-3", "'-3'", "+3", "0", "TRUE", "FALSE", "0x1F", "b'101'", "(7)", "1e1", "''")
 _REAL_FORMS = ("1.5", "'1.5'", "-2.25", ".5", "1e2", "-1.25e-2", "'1e3'", "0x1F", "TRUE", "(3.5)", "0")
 _TEXT_FORMS = (
     "'x'", '"x"', "''", "_utf8mb4'é'", "N'n'", "0x41", "X'4142'", "'a' 'b'", "('p')", "'it''s'", r"'a\'b\\'", "7", "-1.50",
@@ -329,7 +330,7 @@ _TIME_FORMS = ("'12:34:56'", "123456", "'1 02:03:04'", "'-12:00:01'", "'12:34'",
 _DEFAULTS: dict[str, Sequence[str]] = {
     **dict.fromkeys(_INTEGER_BITS, _NUMBER_FORMS),
     **dict.fromkeys(("decimal", "float", "double"), _REAL_FORMS + _NUMBER_FORMS),
-    "bit": ("b'1'", "1", "0b1", "x'01'", "'1'", "TRUE", "0"),
+    "bit": ("b'1'", "1", "0b1", "x'01'", "'1'", "0"),
     **dict.fromkeys(("char", "varchar", *_TEXT_LENGTHS), _TEXT_FORMS),
     **dict.fromkeys(("binary", "varbinary", *_BYTE_LENGTHS), _BYTE_FORMS),
     "date": _DATE_FORMS,

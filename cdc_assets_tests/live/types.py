@@ -311,8 +311,8 @@ _VALUES: dict[str, Callable[[random.Random, Column], str]] = {
 }
 
 # Base type -> literals of every form for a DEFAULT; the server refuses those that do not fit. Debezium 3.5 does not parse
-# typed literals (DATE '2024-01-05') and numbers that end in a point, and fails at two texts ('1' '2') of a number and at TRUE
-# of a BIT.
+# typed literals (DATE '2024-01-05') and numbers that end in a point. It fails at two texts ('1' '2') of a number, at TRUE of
+# a BIT, at a number or a day of a TIME, and at a number of a TIMESTAMP.
 _NUMBER_FORMS = ("5", "'5'", "-3", "'-3'", "+3", "0", "TRUE", "FALSE", "0x1F", "b'101'", "(7)", "1e1", "''")
 _REAL_FORMS = ("1.5", "'1.5'", "-2.25", ".5", "1e2", "-1.25e-2", "'1e3'", "0x1F", "TRUE", "(3.5)", "0")
 _TEXT_FORMS = (
@@ -326,7 +326,7 @@ _MOMENT_FORMS = (
     "'2024-01-05 03:04:05'", "'2024-1-5 3:4:5'", "20240105030405", "'20240105030405'", "'2024-01-05 03:04:05.678912'",
     "'2024-01-05T03:04:05'", "'2024-01-05'",
 )  # fmt: skip
-_TIME_FORMS = ("'12:34:56'", "123456", "'1 02:03:04'", "'-12:00:01'", "'12:34'", "'12:34:56.7891'", "5")
+_TIME_FORMS = ("'12:34:56'", "'-12:00:01'", "'12:34'", "'12:34:56.7891'")
 _DEFAULTS: dict[str, Sequence[str]] = {
     **dict.fromkeys(_INTEGER_BITS, _NUMBER_FORMS),
     **dict.fromkeys(("decimal", "float", "double"), _REAL_FORMS + _NUMBER_FORMS),
@@ -335,7 +335,7 @@ _DEFAULTS: dict[str, Sequence[str]] = {
     **dict.fromkeys(("binary", "varbinary", *_BYTE_LENGTHS), _BYTE_FORMS),
     "date": _DATE_FORMS,
     "datetime": _MOMENT_FORMS,
-    "timestamp": _MOMENT_FORMS,
+    "timestamp": [form for form in _MOMENT_FORMS if "20240105030405" not in form],
     "time": _TIME_FORMS,
     "year": ("2024", "'2024'", "24", "'24'", "'70'", "1901", "0x7E8"),
     "json": ("'{}'", "'[1, 2]'", "'null'", "'\"x\"'"),

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from cdc_assets.history.excluded_values import does_not_fit
-from cdc_assets.history.type_changes import fits_history_column, keeps_values, may_exclude
+from cdc_assets.history.type_changes import adds_digits, fits_history_column, keeps_values, may_exclude
 from cdc_assets.mysql_types.casting import decode, spark_type
 from cdc_assets.mysql_types.conversion import converted
 from cdc_assets.mysql_types.types import MySQLType, declared, parse_type
@@ -107,7 +107,7 @@ def typed(text: Column, kind: MySQLType) -> Column:
 def expected_and_actual(before: Column, after: Column, old: MySQLType, new: MySQLType) -> Column:
     """Return the server's value and the history's, and whether the history reports its value. STRUCT."""
     target, value = spark_type(new), typed(before, old)
-    is_kept = fits_history_column(old, new) and keeps_values(old, new)
+    is_kept = fits_history_column(old, new) and keeps_values(old, new) and not adds_digits(old, new)
     result = value.try_cast(target) if is_kept else converted(value, old, new, target, "UTC", of_tidb=False)
     is_reported = does_not_fit(value, new) if is_kept and may_exclude(old, new) else F.lit(False)
     return F.struct(

@@ -94,6 +94,20 @@ def test_every_recorded_encoder_is_recognised(configuration: str, tmp_path: Path
     assert not any("sets of columns" in p.problem for report in reports for p in report.problems)
 
 
+@pytest.mark.parametrize(
+    ("configuration", "asks"),
+    [("dbz350m-noschemas-tx", True), ("dbz350m-schemas", False), ("debezium_ext_noschema", False)],
+)
+def test_messages_without_a_schema_ask_for_the_connectors_settings(
+    configuration: str,
+    asks: bool,
+    tmp_path: Path,
+) -> None:
+    reports = inspect_topics(sample_folder(folder_of(configuration, tmp_path / "recorded"), 1000, (), None))
+    advice = [p.advice for report in reports if "row" in report.kinds for p in report.problems]
+    assert any("connector_settings" in each for each in advice) == asks
+
+
 def test_tables_keys_types_and_watermarks(tmp_path: Path) -> None:
     """Of the recorded stream `orders`: the watermark and the columns as the recording's README and its DDL have them."""
     for configuration, types in (

@@ -294,6 +294,15 @@ def _problems(
     ticdc = [each for each in facts if each.dialect.startswith("TiCDC")]
     if protocol == CANAL_JSON and ticdc and "enable-tidb-extension" not in switches:
         problems.append(Problem("A changefeed of TiCDC without the extension.", _NO_WATERMARKS))
+    has_rows = any(each.kind == "row" for each in facts)
+    if protocol == DEBEZIUM and not ticdc and has_rows and "schemas.enable=false" in switches:
+        problems.append(
+            Problem(
+                "Messages without a schema do not state how times, decimals and bytes are written.",
+                "State the connector's time.precision.mode, decimal.handling.mode and binary.handling.mode under "
+                "`connector_settings` of the feed.",
+            )
+        )
     if claims:
         problems.append(
             Problem(

@@ -30,7 +30,7 @@ from cdc_assets.operations.maintenance.files import list_tables
 from cdc_assets.stages import DECODE, HISTORY, INGEST, LOAD, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets.stages.schemas import SchemasReport
 from cdc_assets.stages.types import TypesReport
 from cdc_assets.stores.storage import LOCAL, Store

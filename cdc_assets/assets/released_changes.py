@@ -33,7 +33,7 @@ from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.release.watermarks import may_have_watermarks
 from cdc_assets.stages import RELEASE
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets.tso import time_of, time_text
 
 

@@ -6,6 +6,7 @@ from pyspark.sql import functions as F
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.protocols.keys import key_of
 from cdc_assets.protocols.messages import field_names
+from cdc_assets.spark.session import checkpointed
 
 # The columns that a change takes from the event with the row's state after it.
 END_STATE_COLUMNS = [
@@ -148,11 +149,23 @@ def select_changes(events: DataFrame, ordinal: Column, before: Column) -> DataFr
     )
 
 
-def find_shared_groups(events: DataFrame, *columns: str) -> DataFrame:
-    """Return the hashes of the groups of key and `columns` that have several pieces. Out: `group` BIGINT, distinct.
+def split_by_shared_key(events: DataFrame, *columns: str) -> tuple[DataFrame, DataFrame]:
+    """Return the events that are alone with their key and `columns`, and the others.
 
-    Most keys have one event in a run, so that only the events of these groups need a shuffle.
+    The others include the events that change their key, and those of tables without a key. Most keys have one event in a
+    run, so that only the others need a shuffle.
     """
+    is_keyless = F.size("key_columns") == 0
+    shared = F.broadcast(checkpointed(_find_shared_groups(events.where(~is_keyless), *columns)))
+    hashed = events.withColumn("group", hash_group(*columns))
+    is_compared = F.col("key_before").isNotNull() | is_keyless
+    single = hashed.where(~is_compared).join(shared, on="group", how="left_anti").drop("group")
+    marked = hashed.join(shared.withColumn("shared", F.lit(True)), on="group", how="left")
+    return single, marked.where(is_compared | F.col("shared")).drop("group", "shared")
+
+
+def _find_shared_groups(events: DataFrame, *columns: str) -> DataFrame:
+    """Return the hashes of the groups of key and `columns` that have several pieces. Out: `group` BIGINT, distinct."""
     keys = events.select(
         "database", "table", *columns, F.explode(F.array_compact(F.array("key", "key_before"))).alias("key")
     )

@@ -19,7 +19,7 @@ from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.operations.report import collect
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets.stages.types import TypesReport
 from cdc_assets_tests.support import make_feed
 

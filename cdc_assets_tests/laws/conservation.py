@@ -8,7 +8,7 @@ from typing import Any
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets_tests.support import rows_in
 
 

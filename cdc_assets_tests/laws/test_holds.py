@@ -11,7 +11,7 @@ from cdc_assets.lakehouse.released_changes import HoldReason
 from cdc_assets.operations.acknowledge import AcknowledgeError, list_held_statements, record_decision
 from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.stages import RELEASE
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets_tests.laws.binlog_encoders import BINLOG
 from cdc_assets_tests.laws.conservation import balanced, conserved
 from cdc_assets_tests.laws.encoders import TICDC

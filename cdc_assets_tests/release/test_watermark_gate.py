@@ -12,7 +12,7 @@ from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.raw_records import Offsets, RawCursor
 from cdc_assets.stages import RELEASE, SCHEMAS
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets_tests.support import delta_versions, frame_of_rows, make_feed, rows_in
 
 Event = dict[str, Any]

@@ -18,7 +18,7 @@ from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets_tests.support import (
     RECORDED,
     Chain,

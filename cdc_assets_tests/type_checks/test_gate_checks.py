@@ -9,7 +9,7 @@ from cdc_assets.assets.checks.gate import (
     watermark_freshness,
     watermark_progress,
 )
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets.tso import time_text
 from cdc_assets_tests.support import tso
 

@@ -8,7 +8,7 @@ from cdc_assets.history.table_report import TableReport
 from cdc_assets.protocols.base import DeniedSetting
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 
 
 def records_taken(report: IngestReport) -> Verdict:

@@ -5,7 +5,7 @@ from typing import Any
 
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.lakehouse.released_changes import HoldReason
-from cdc_assets.stages.release.stage import ReleaseReport
+from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets.tso import TSO_LOGICAL_BITS, time_of, time_text
 
 

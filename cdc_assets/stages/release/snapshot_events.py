@@ -1,17 +1,21 @@
-"""Read the events of a connector's snapshots, and whether undecodable records may hide some of them."""
+"""How a release advances the snapshots of a source's connector, by their events and by undecodable records among them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import SourceSnapshot, TableScan
-from cdc_assets.release.new_events import kafka_time
-from cdc_assets.release.table_scans import SLACK, ScanEvents, summarize_scans
+from cdc_assets.lakehouse.released_changes import ReleaseCursor, SourceSnapshot, TableScan
+from cdc_assets.protocols import protocol_of
+from cdc_assets.release.base import EventGroup, Part, QualifiedName
+from cdc_assets.release.new_events import NewEvents, kafka_time
+from cdc_assets.release.source_snapshots import advance_snapshots, keep_unended, list_ended_tables
+from cdc_assets.release.table_scans import SLACK, ScanEvents, advance_scans, parse_scans, summarize_scans
 from cdc_assets.spark.session import session_for
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
@@ -19,7 +23,62 @@ from cdc_assets.tso import TSO_LOGICAL_BITS
 _SECOND = 1000
 
 
-def find_scan_events(
+def advance_source_snapshots(
+    lake: Lakehouse,
+    feed: Feed,
+    cursor: ReleaseCursor,
+    taken: list[EventGroup],
+    is_first: Callable[[QualifiedName], bool],
+) -> tuple[list[SourceSnapshot], list[tuple[str, str, int]]]:
+    """Return `ReleaseCursor.snapshots` and `ReleaseCursor.read` after a release.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        cursor: the cursor of the release before.
+        taken: the row events of the release.
+        is_first: whether a table has no released rows yet.
+    """
+    if not protocol_of(feed).takes_snapshots:
+        return [], []
+    before = cursor.snapshots
+    after = advance_snapshots(
+        before,
+        taken,
+        cursor.sequence + 1,
+        is_first,
+        lambda snapshot: _may_lack_reads(lake, snapshot),
+        cursor.trimmed.highest,
+    )
+    return after if feed.snapshots == "whole" else keep_unended(after), list_ended_tables(before, after)
+
+
+def advance_table_scans(
+    lake: Lakehouse, feed: Feed, new: NewEvents, groups: Iterable[EventGroup], part: Column
+) -> list[TableScan]:
+    """Return `ReleaseCursor.scans` after a release.
+
+    Args:
+        lake: the feed's tables.
+        feed: the feed.
+        new: the events since the release before.
+        groups: all row events that the run read.
+        part: the `Part` of a row event after the release.
+    """
+    cursor = new.cursor
+    if feed.snapshots != "whole":
+        return cursor.scans
+    deleted, begun = cursor.trimmed.highest, {each.at for each in cursor.scans}
+    notified = [s for s in parse_scans(new.notifications) if s.at > deleted or s.at in begun]
+    inside = [g for g in groups if g.part == Part.INSIDE]
+
+    def find_events(scans: list[TableScan]) -> list[ScanEvents | None]:
+        return _find_scan_events(lake, scans, new.row_files, part, deleted)
+
+    return advance_scans(cursor.scans, notified, inside, cursor.sequence + 1, find_events)
+
+
+def _find_scan_events(
     lake: Lakehouse, scans: Sequence[TableScan], row_files: Iterable[DataFile], part: Column, deleted: int
 ) -> list[ScanEvents | None]:
     """Return the events of each scan, in order; None if maintenance may have deleted events or changes of it.
@@ -42,20 +101,20 @@ def find_scan_events(
     result: list[ScanEvents | None] = []
     for scan, of_scan in zip(scans, summarize_scans(events, scans, part), strict=True):
         low, high = scan.first - SLACK, scan.last + SLACK
-        has_undecodable = has_undecodable_records(lake, of_scan.begun, low, high)
+        has_undecodable = _has_undecodable_records(lake, of_scan.begun, low, high)
         is_kept = low > deleted_ms and of_scan.since > deleted
         has_unreleased = of_scan.has_unreleased or has_undecodable
         result.append(of_scan._replace(has_unreleased=has_unreleased) if is_kept else None)
     return result
 
 
-def may_lack_reads(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
+def _may_lack_reads(lake: Lakehouse, snapshot: SourceSnapshot) -> bool:
     """Return whether undecodable records came between a snapshot's reads, so that reads may be in quarantine."""
     begin = min(snapshot.first, snapshot.at >> TSO_LOGICAL_BITS) - _SECOND
-    return has_undecodable_records(lake, snapshot.topics, begin, snapshot.last)
+    return _has_undecodable_records(lake, snapshot.topics, begin, snapshot.last)
 
 
-def has_undecodable_records(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
+def _has_undecodable_records(lake: Lakehouse, topics: Collection[str], first_ms: int, last_ms: int) -> bool:
     """Return whether topics have undecodable records with Kafka times from `first_ms` to `last_ms`."""
     low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (first_ms, last_ms))
     files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]

@@ -1,0 +1,399 @@
+"""One release: classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_assets.config import Feed
+from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.released_changes import (
+    Hold,
+    HoldReason,
+    ReleaseCursor,
+    ReleasedKind,
+)
+from cdc_assets.lakehouse.table import Staged
+from cdc_assets.protocols import protocol_of
+from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts, hold_position
+from cdc_assets.release.changes import fill_keys, split_by_shared_key
+from cdc_assets.release.counts import EventCounts, count_events
+from cdc_assets.release.holds import (
+    add_statement_holds,
+    find_load_holds,
+    find_type_holds,
+    keep_earliest,
+)
+from cdc_assets.release.late import NO_LATE_EVENTS, LateEvents, find_late_events
+from cdc_assets.release.layouts import (
+    LayoutSchemas,
+    build_layout_rows,
+    fill_key_columns,
+    list_unkeyed_tables,
+    match_schemas,
+)
+from cdc_assets.release.new_events import NewEvents
+from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records, list_row_ends
+from cdc_assets.release.tables import taken_tables
+from cdc_assets.release.window import count_by_table, find_first_events, group_events, have_distinct_keys
+from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, session_for
+from cdc_assets.stages.load.release import (
+    mark_covered,
+)
+from cdc_assets.stages.release.gate_choice import choose_gate
+from cdc_assets.stages.release.report import ReleaseReport, report_state
+from cdc_assets.stages.release.snapshot_events import advance_source_snapshots, advance_table_scans
+from cdc_assets.stages.release.staging import count_written, narrow_groups, stage_changes
+from cdc_assets.stages.release.state import hold_settings, list_retried_holds, read_refused, read_schema_sequence
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The row events of a run, classified.
+
+    Attributes:
+        release: the number of the release.
+        groups: all row events that the run read.
+        taken: those that it releases.
+        schemas: the schemas and keys that complete their layouts.
+        holds: the list of holds after the run.
+        facts: properties of the events in `taken`.
+        held: the hold positions after the run.
+    """
+
+    release: int
+    groups: list[EventGroup]
+    taken: list[EventGroup]
+    schemas: LayoutSchemas
+    holds: list[Hold]
+    facts: WindowFacts
+    held: HoldPositions
+
+
+@dataclass(frozen=True)
+class _Statements:
+    """The DDL events in the window: a row of released_changes each, and the tables that they name."""
+
+    rows: list[dict[str, Any]]
+    tables: set[QualifiedName]
+
+
+class ReleaseRun:
+    """Releases what came since the release before: one commit with the rows and the watermarks."""
+
+    def __init__(self, lake: Lakehouse, feed: Feed, new: NewEvents) -> None:
+        self.lake, self.feed, self.new, self.cursor = lake, feed, new, new.cursor
+        self.protocol = protocol_of(feed)
+        # Held events are read again only if the reason of a hold may be gone.
+        retried = list_retried_holds(lake, feed, self.cursor)
+        self.kept_holds = [] if retried else self.cursor.holds
+        self.gate: Gate = choose_gate(lake, feed, new, retried, partial(session_for, lake.spark))
+        self.held_before = self.gate.hold_positions(self.cursor.holds)
+        self.files = self.gate.select_files()
+        rows = sum(f.rows for f in self.files)
+        self.is_small = rows <= INTERPRETED_ROW_LIMIT
+        # A load whose position is below all events covers none of them.
+        oldest = min((f.low["commit_ts"] for f in self.files), default=0)
+        self.loads = [each for each in self.cursor.loads if not each.is_reload and each.position >= oldest]
+        self.spark: SparkSession = session_for(lake.spark, rows)
+        self.events = self._normalize_keys(lake.change_events.read_files(self.spark, self.files))
+        self.schema_sequence = read_schema_sequence(lake)
+        ddl = build_ddl_events(new.ddl, self._statement_schemas, lake.read_decisions()) if new.ddl else []
+        self.statements = [(event, frozenset(event.tables)) for event in ddl]
+
+    @cached_property
+    def _statement_schemas(self) -> list[dict[str, Any]]:
+        """The rows of table_schemas that come from statements.
+
+        A schema that a message brings by its number may have a lower commit_ts than the statement that made it.
+        """
+        return [r for r in self.lake.schema_rows() if r["ddl_statement"] is not None]
+
+    @cached_property
+    def _released_tables(self) -> set[QualifiedName]:
+        return self.lake.released_tables()
+
+    def release(self) -> ReleaseReport:
+        """Classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
+        window = self._classify()
+        statements = self._select_statements(window)
+        changes, late_inside = self._deduplicate(window)
+        late = self._find_late(window) or late_inside
+        counts = count_events(window.groups, late_inside, self._count_new_rows(), self.cursor)
+        cursor = self._advance_cursor(window, statements, counts, late)
+        staged = self._stage(window, statements, changes)
+        self.lake.released_changes.commit(staged, cursor)
+        return self._report(window, statements, counts, late, cursor, staged)
+
+    # Classify events by the window.
+
+    def _classify(self) -> _Window:
+        """Find the holds, and count the row events by what becomes of them."""
+        refused = find_type_holds(read_refused(self.lake), self.gate, self.cursor, self.held_before)
+        unloaded = find_load_holds(self.cursor, self.gate, self.held_before, lambda: self._released_tables)
+        first_holds = keep_earliest([*self.kept_holds, *refused, *unloaded], self.gate.axis)
+        held = self.gate.hold_positions(first_holds)
+        groups = self._group_events(held)
+        schemas = self._look_up_schemas(_select_taken(groups))
+        holds = self._add_holds(first_holds, schemas, groups)
+        if self.gate.hold_positions(holds) != held:
+            held = self.gate.hold_positions(holds)
+            groups = self._group_events(held)
+        taken = _select_taken(groups)
+        facts = WindowFacts(
+            has_unkeyed=any(g.unkeyed for g in taken),
+            has_places=any(g.placed for g in taken),
+            has_distinct_keys=self.is_small and not any(g.moved for g in taken) and have_distinct_keys(taken),
+            tables=frozenset((g.database, g.table) for g in taken),
+        )
+        holds = self._complete_holds(holds, groups, schemas, held)
+        return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held)
+
+    def _add_holds(self, holds: list[Hold], schemas: LayoutSchemas, groups: list[EventGroup]) -> list[Hold]:
+        """Add the holds of tables whose schema is missing, and those by DDL events."""
+        without_schema = [
+            Hold(*name, since, HoldReason.SCHEMA, 0, {}) for name, since in sorted(schemas.missing.items())
+        ]
+        return add_statement_holds(
+            [*holds, *without_schema],
+            self.statements,
+            self.feed,
+            self.gate,
+            self.held_before,
+            lambda event, tables: self._explain_hold(event, tables, groups),
+        )
+
+    def _explain_hold(self, event: DdlEvent, tables: set[QualifiedName], groups: list[EventGroup]) -> str | None:
+        """Return why a DDL event waits for a decision; None: it does not wait."""
+        commit_ts = event.row["commit_ts"]
+
+        def existed(name: QualifiedName) -> bool:
+            has_statement = any(
+                (r["database"], r["table"]) == name and r["commit_ts"] < commit_ts for r in self._statement_schemas
+            )
+            has_rows = any((g.database, g.table) == name and g.first < commit_ts for g in groups)
+            return has_statement or has_rows or name in self._released_tables
+
+        if event.error is None and not any(self.feed.stops_at_ddl(*name) for name in tables):
+            return None
+        return explain_hold(event, tables, self.feed, self._statement_schemas, existed)
+
+    def _group_events(self, held: HoldPositions) -> list[EventGroup]:
+        """Count the row events by what becomes of them; `held`: the hold positions from now on."""
+        if not self.files:
+            return []
+        events = self.events.withColumns(
+            {
+                "part": self._part(self.held_before, held),
+                "taken": taken_tables(self.feed),
+                "reached": self._is_newly_held() if held else F.lit(False),
+            }
+        )
+        return group_events(
+            events,
+            self.gate.group_columns,
+            self.cursor.batch,
+            has_snapshots=self.protocol.takes_snapshots,
+            collects_keys=self.is_small,
+        )
+
+    def _part(self, before: HoldPositions, after: HoldPositions) -> Column:
+        """Return the `Part` of a row event, STRING, as `Gate.classify` with the loads."""
+        return mark_covered(self.gate.classify(before, after), self.loads)
+
+    def _is_newly_held(self) -> Column:
+        """Return whether an event would be in the window without its table's hold, and no hold has counted it. BOOLEAN."""
+        in_window = [str(Part.INSIDE), str(Part.LATE)]
+        is_kept = hold_position(self.gate.hold_positions(self.kept_holds)).isNotNull()
+        return F.when(is_kept, self._part({}, {}).isin(in_window)).otherwise(
+            self._part(self.held_before, {}).isin(in_window)
+        )
+
+    def _complete_holds(
+        self, holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas, held: HoldPositions
+    ) -> list[Hold]:
+        """Add to each hold the number of its events and, if a schema is missing, the first event without it."""
+        counts = count_by_table(g for g in groups if g.part == Part.PENDING and g.reached)
+        firsts = self._find_without_schema(schemas, held) if schemas.missing else {}
+        result = []
+        for hold in holds:
+            name = hold.database, hold.table
+            lacks_first = hold.reason == HoldReason.SCHEMA and not hold.first
+            first = firsts.get(name, hold.first) if lacks_first else hold.first
+            result.append(replace(hold, events=hold.events + counts.get(name, 0), first=first))
+        return result
+
+    def _find_without_schema(self, schemas: LayoutSchemas, held: HoldPositions) -> dict[QualifiedName, dict[str, Any]]:
+        """Return (database, table) -> the first event whose schema is missing."""
+        is_held = self._part(self.held_before, held) == str(Part.PENDING)
+        is_in_window = self._part(self.held_before, {}) == str(Part.INSIDE)
+        has_no_schema = F.col("layout_id").isin(*schemas.missing_layouts)
+        return find_first_events(self.events, is_held & is_in_window & has_no_schema)
+
+    def _select_statements(self, window: _Window) -> _Statements:
+        """Return the DDL events in the window, each statement once."""
+        inside = [
+            (event.row, tables)
+            for event, tables in self.statements
+            # A statement without a table may change any table.
+            if (any(self.feed.takes(*name) for name in tables) or (not tables and event.row["table"] is None))
+            and self.gate.releases_statement(event.row, tables, self.held_before, window.held)
+        ]
+        rows = keep_first_records(row for row, _ in inside)
+        return _Statements(rows, {name for _, tables in inside for name in tables})
+
+    # Deduplicate the events in the window.
+
+    def _deduplicate(self, window: _Window) -> tuple[DataFrame | None, LateEvents]:
+        """Return the changes of the window, with columns of released_changes, and the late events that they show.
+
+        The changes are None if the window is empty.
+        """
+        if not window.taken:
+            return None, NO_LATE_EVENTS
+        facts = window.facts
+        if self.gate.axis == "batch" and not facts.has_places:
+            records = [event.row for event, _ in self.statements]
+            facts = replace(facts, row_ends=list_row_ends(self._statement_schemas, records, facts.tables))
+        is_inside = (self._part(self.held_before, window.held) == str(Part.INSIDE)) & taken_tables(self.feed)
+        events = self._fill_keys(self.events.where(is_inside), window.schemas, has_unkeyed=facts.has_unkeyed)
+        if facts.has_distinct_keys and not facts.has_unkeyed and not self.gate.compares_with_released():
+            changes, late = self.gate.build_single_changes(events), None
+        elif self.is_small or self.gate.compares_with_released():
+            changes, late = self.gate.build_changes(events, self._read_released, facts)
+        else:
+            single, others = split_by_shared_key(events, *self.gate.group_columns)
+            changes, late = self.gate.build_changes(others, self._read_released, facts)
+            changes = self.gate.build_single_changes(single).unionByName(changes, allowMissingColumns=True)
+        return changes, late or NO_LATE_EVENTS
+
+    def _look_up_schemas(self, groups: Sequence[EventGroup]) -> LayoutSchemas:
+        """Return the schemas and keys of groups whose messages have no key."""
+        unkeyed = list_unkeyed_tables(groups)
+        return match_schemas(self.lake.schema_rows(unkeyed), self.protocol, groups) if unkeyed else LayoutSchemas()
+
+    def _find_late(self, window: _Window) -> LateEvents | None:
+        """Return the events below the window; None without one."""
+        groups = [g for g in window.groups if g.part == Part.LATE]
+        if not groups:
+            return None
+        rows = self.events.where(self._part(self.held_before, {}) == str(Part.LATE))
+        schemas = self._look_up_schemas(groups)
+        return find_late_events(
+            self._fill_keys(rows, schemas, has_unkeyed=True), self._read_released(min(g.first for g in groups))
+        )
+
+    def _fill_keys(self, rows: DataFrame, schemas: LayoutSchemas, *, has_unkeyed: bool) -> DataFrame:
+        """Fill `key` and `key_before` of row events whose table has a key."""
+        if not has_unkeyed:
+            return rows
+        return self._normalize_keys(fill_keys(fill_key_columns(rows, schemas)))
+
+    def _normalize_keys(self, rows: DataFrame) -> DataFrame:
+        """Return row events with keys in the one form in which equal keys have equal text."""
+        normal = {c: self.protocol.normalize_key(F.col(c), F.col("layout")) for c in ("key", "key_before")}
+        return rows.withColumns(normal)
+
+    def _read_released(self, lowest: int) -> DataFrame:
+        """Read the rows of released_changes of kind `row` and `repeat` at or above a commit_ts."""
+        files = [
+            f
+            for kind in (ReleasedKind.ROW, ReleasedKind.REPEAT)
+            for f in self.lake.released_changes.files(kind=str(kind))
+            if f.high["commit_ts"] >= lowest
+        ]
+        return self.lake.released_changes.read_files(self.spark, files).where(F.col("commit_ts") >= lowest)
+
+    def _count_new_rows(self) -> int | None:
+        """Return how many row events are new, by file statistics; None if maintenance has merged new and old events."""
+        has_new_only = all(f.low["batch"] > self.cursor.batch for f in self.new.new_row_files)
+        return self.new.rows if has_new_only else None
+
+    # Stage and commit.
+
+    def _advance_cursor(
+        self, window: _Window, statements: _Statements, counts: EventCounts, late: LateEvents
+    ) -> ReleaseCursor:
+        """Return the cursor of the release."""
+        snapshots, read = advance_source_snapshots(
+            self.lake, self.feed, self.cursor, window.taken, lambda name: name not in self._released_tables
+        )
+        part = self._part(self.held_before, window.held)
+        scans = advance_table_scans(self.lake, self.feed, self.new, window.groups, part)
+        # A read of one table can complete the snapshot of another.
+        named = statements.tables | {(s.database, s.table) for s in snapshots if s.release == window.release}
+        # A scan of a table that was always empty changes no history.
+        scanned = {(s.database, s.table) for s in scans if s.release == window.release}
+        named |= scanned and scanned & self._released_tables
+        return ReleaseCursor(
+            sequence=window.release,
+            batch=self.new.last_batch,
+            tables=self._list_tables(window.taken, named),
+            pending=counts.pending,
+            oldest_pending=counts.oldest_pending,
+            holds=window.holds,
+            schemas=self.schema_sequence,
+            settings=hold_settings(self.feed),
+            highest=max(self.cursor.highest, self.new.highest),
+            newest=max(self.cursor.newest, self.new.newest),
+            source=max(self.cursor.source, self.new.source),
+            totals=counts.add_to_totals(self.cursor.totals, late),
+            trimmed=self.cursor.trimmed,
+            loads=self.cursor.loads,
+            planned=self.cursor.planned,
+            refused=self.cursor.refused,
+            read=read,
+            snapshots=snapshots,
+            scans=scans,
+            **self.gate.build_cursor_fields(window.facts),
+        )
+
+    def _list_tables(self, taken: list[EventGroup], named: set[QualifiedName]) -> list[tuple[str, str, int]]:
+        """Return [database, table, row events] of the release; `named`: tables that it concerns, with or without events."""
+        counts = {name: 0 for name in named if self.feed.takes(*name)} | count_by_table(taken)
+        return [(database, table, count) for (database, table), count in sorted(counts.items())]
+
+    def _stage(self, window: _Window, statements: _Statements, changes: DataFrame | None) -> Staged:
+        """Write the rows of the release, without a commit: changes, statements and column layouts."""
+        staged = None if changes is None else stage_changes(self.lake, window.release, changes)
+        groups = window.taken
+        if staged is not None and self.gate.moves_changes:
+            groups = narrow_groups(self.lake, groups, staged)
+        others = [*statements.rows, *build_layout_rows(self.protocol, window.schemas, groups)]
+        rest = self.lake.released_changes.stage_rows([row | {"release": window.release} for row in others])
+        return rest if staged is None else rest + staged
+
+    def _report(
+        self,
+        window: _Window,
+        statements: _Statements,
+        counts: EventCounts,
+        late: LateEvents,
+        cursor: ReleaseCursor,
+        staged: Staged,
+    ) -> ReleaseReport:
+        released, duplicate = count_written(self.lake, staged)
+        return replace(
+            report_state(self.feed, self.cursor, cursor),
+            release=window.release,
+            rows=counts.rows,
+            window=counts.window,
+            released=released,
+            duplicate=duplicate,
+            late_repeated=late.repeated,
+            late_unseen=late.unseen,
+            excluded=counts.excluded,
+            covered=counts.covered,
+            pending_new=counts.pending_new,
+            ddl=len(statements.rows),
+            tables=len(window.facts.tables),
+            late_sample=late.sample,
+        )
+
+
+def _select_taken(groups: list[EventGroup]) -> list[EventGroup]:
+    """Return the groups in the window whose tables the feed takes."""
+    return [g for g in groups if g.part == Part.INSIDE and g.taken]

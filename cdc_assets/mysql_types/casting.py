@@ -38,7 +38,6 @@ from pyspark.sql.types import (
 )
 
 from cdc_assets.expressions import compute_once
-from cdc_assets.mysql_types.debezium import HEX
 from cdc_assets.mysql_types.descriptors import TIMESTAMP_RANGE, TYPES, Family, Range
 from cdc_assets.mysql_types.types import MySQLType, value_range
 
@@ -58,7 +57,10 @@ _SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
         "timestamp": TimestampType(),
     }
 )
-_MAX_PRECISION = 38
+MAX_PRECISION = 38
+"""The most digits of a decimal of Spark."""
+HEX = "hex:"
+"""Before bytes in hexadecimal digits, in the dialect `debezium`: base64 has no colon, so no base64 text begins like this."""
 _MAX_BITS_IN_BIGINT = 63
 
 
@@ -72,8 +74,8 @@ def spark_type(mysql_type: MySQLType, scale_seen: int = 0) -> DataType:
     row = TYPES[mysql_type.base]
     if row.family is Family.DECIMAL:
         if mysql_type.length is None:
-            return DecimalType(_MAX_PRECISION, min(scale_seen, _MAX_PRECISION))
-        if mysql_type.length > _MAX_PRECISION:
+            return DecimalType(MAX_PRECISION, min(scale_seen, MAX_PRECISION))
+        if mysql_type.length > MAX_PRECISION:
             return StringType()
         return DecimalType(mysql_type.length, mysql_type.scale or 0)
     if row.family is Family.BIT:
@@ -609,7 +611,7 @@ def widen(old: DataType, new: DataType) -> DataType | None:
     integer_digits = max(pair[0] for pair in digits if pair)
     scale = max(pair[1] for pair in digits if pair)
     precision = integer_digits + scale
-    return DecimalType(precision, scale) if precision <= _MAX_PRECISION else None
+    return DecimalType(precision, scale) if precision <= MAX_PRECISION else None
 
 
 def _digits(number: DataType, column: int) -> tuple[int, int] | None:

@@ -31,8 +31,7 @@ from pyspark.sql.types import (
 )
 
 from cdc_assets.expressions import compute_once, first_true
-from cdc_assets.mysql_types.casting import decode
-from cdc_assets.mysql_types.debezium import HEX
+from cdc_assets.mysql_types.casting import HEX, decode
 from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 

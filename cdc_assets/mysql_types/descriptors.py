@@ -2,7 +2,7 @@
 
 A new type is a row of `TYPES`. A new `Family` also needs an entry in each table of functions by family: in `casting`,
 `conversion`, `canonical` and `type_checks.values`. Two protocols have tables by their own codes and semantic types:
-`open_protocol.CODES` and `debezium.SEMANTICS`.
+`protocols.open_protocol.codes` and `protocols.debezium.semantics`.
 """
 
 from collections.abc import Mapping

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS
-from cdc_assets.mysql_types.debezium import DECIMAL
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.debezium.semantics import DECIMAL
 from cdc_assets_tests.protocols.debezium_encoder import envelope, source, text, with_schema
 from cdc_assets_tests.support import frame_of_rows, make_feed
 from cdc_assets_tests.type_checks.judging import Verdicts, check_types

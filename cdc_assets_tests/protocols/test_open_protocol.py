@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, ColumnFlag, flags_text
 from cdc_assets.protocols.open_protocol import OpenProtocol
+from cdc_assets.protocols.open_protocol.codes import DDL_TYPES, ColumnFlag, flags_text
 from cdc_assets.protocols.payload import decompress, may_be_compressed
 from cdc_assets_tests.protocols.open_encoder import (
     BINARY,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.mysql_types.debezium import UNSTATED
 from cdc_assets.protocols.canal_json import type_rules as canal_json
 from cdc_assets.protocols.debezium import type_rules as debezium
+from cdc_assets.protocols.debezium.semantics import UNSTATED
 from cdc_assets.protocols.open_protocol import type_rules as open_protocol
 from cdc_assets.protocols.simple import type_rules as simple
 from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules

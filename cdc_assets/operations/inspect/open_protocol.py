@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from cdc_assets.mysql_types.open_protocol import ColumnFlag, type_text
 from cdc_assets.operations.inspect.facts import (
     CLAIM_CHECK,
     HANDLE_KEY_ONLY,
@@ -14,6 +13,7 @@ from cdc_assets.operations.inspect.facts import (
     unknown,
 )
 from cdc_assets.operations.inspect.samples import SampledRecord
+from cdc_assets.protocols.open_protocol.codes import ColumnFlag, type_text
 
 # Version 1, as 8 bytes, begins every key.
 BEGINS = (1).to_bytes(8, "big")

@@ -19,20 +19,6 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column as TableColumn
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.debezium import (
-    DECIMAL,
-    SEMANTICS,
-    UNSTATED,
-    UNSTATED_DECIMAL,
-    DescribedColumn,
-    Field,
-    assumed_field,
-    described_tables,
-    layout,
-    mysql_text,
-    plain_number,
-    stands_for,
-)
 from cdc_assets.mysql_types.types import MySQLType, parse_type, parsed
 from cdc_assets.protocols.base import (
     NO_SCHEMAS,
@@ -45,6 +31,18 @@ from cdc_assets.protocols.base import (
 )
 from cdc_assets.protocols.debezium import avro
 from cdc_assets.protocols.debezium.decoding import PAYLOAD, decode, read_json
+from cdc_assets.protocols.debezium.schema_records import DescribedColumn, described_tables
+from cdc_assets.protocols.debezium.semantics import (
+    DECIMAL,
+    SEMANTICS,
+    UNSTATED,
+    UNSTATED_DECIMAL,
+    Field,
+    assumed_field,
+    layout,
+    stands_for,
+)
+from cdc_assets.protocols.debezium.texts import mysql_text, plain_number
 from cdc_assets.protocols.debezium.unproven import find_unproven_settings
 from cdc_assets.protocols.messages import has_fields
 from cdc_assets.sources.schema_registry import default_id_kind

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType
 
 from cdc_assets.lakehouse.schema import BIGINT, BINARY, BOOLEAN, INT, STRING
-from cdc_assets.mysql_types.debezium import COLUMN_NAME
+from cdc_assets.protocols.debezium.semantics import COLUMN_NAME
 
 # Avro's primitive type -> Connect's name of the type, and Spark's type.
 _PRIMITIVES: Mapping[str, tuple[str, DataType]] = MappingProxyType(

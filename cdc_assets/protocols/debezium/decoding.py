@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.mysql_types.debezium import DECIMAL
+from cdc_assets.protocols.debezium.semantics import DECIMAL
 from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
 from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, FieldType, field_names, read
 from cdc_assets.protocols.numbers import exact_numbers

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from cdc_assets.mysql_types.debezium import (
+from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, value_range
+from cdc_assets.protocols.debezium.semantics import (
     BASE64_BYTES,
     BITS,
     DECIMAL,
@@ -15,10 +17,8 @@ from cdc_assets.mysql_types.debezium import (
     Field,
     assumed_field,
     deciding_setting,
-    fixed_size,
 )
-from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
-from cdc_assets.mysql_types.types import MySQLType, value_range
+from cdc_assets.protocols.debezium.texts import fixed_size
 from cdc_assets.type_checks.values import (
     ANYTHING,
     BASE64,

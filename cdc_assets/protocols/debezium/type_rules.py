@@ -1,6 +1,6 @@
 """The type rules of Debezium: what its messages state of columns' types, compared with the reference tables.
 
-`mysql_types.debezium` holds these tables: the MySQL types that a semantic type may stand for, and the JDBC codes that
+`semantics` holds the MySQL types that a semantic type may stand for, `mysql_types.descriptors` the JDBC codes that
 schema-change records (`tableChanges`) have beside a type's name. A row's declared types come from such records and from DDL
 statements, of this run and of earlier runs.
 """
@@ -18,7 +18,11 @@ from pyspark.sql import functions as F
 
 from cdc_assets.config.connector_settings import MODES
 from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.mysql_types.debezium import (
+from cdc_assets.mysql_types.descriptors import TYPES
+from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.protocols.debezium.limits import WIRES, limits_of_field
+from cdc_assets.protocols.debezium.schema_records import described_tables
+from cdc_assets.protocols.debezium.semantics import (
     BINARY_MODE,
     DECIMAL,
     DECIMAL_MODE,
@@ -29,13 +33,9 @@ from cdc_assets.mysql_types.debezium import (
     Field,
     assumed_field,
     deciding_setting,
-    described_tables,
     layout,
     stands_for,
 )
-from cdc_assets.mysql_types.descriptors import TYPES
-from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.protocols.debezium.limits import WIRES, limits_of_field
 from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,

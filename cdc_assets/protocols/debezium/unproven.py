@@ -15,7 +15,10 @@ from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.config.connector_settings import MODES
-from cdc_assets.mysql_types.debezium import (
+from cdc_assets.mysql_types.descriptors import TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, parse_type
+from cdc_assets.protocols.base import UnprovenSetting
+from cdc_assets.protocols.debezium.semantics import (
     DECIMAL_MODE,
     DEFAULT_TIME_MODE,
     TIME_MODE,
@@ -23,9 +26,6 @@ from cdc_assets.mysql_types.debezium import (
     Field,
     assumed_field,
 )
-from cdc_assets.mysql_types.descriptors import TYPES, Family
-from cdc_assets.mysql_types.types import MySQLType, parse_type
-from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.type_checks.row_images import Observation
 from cdc_assets.type_checks.values import BASE64, DIGITS, HEX, SECOND_PARTS, readings_of_class
 
@@ -82,7 +82,7 @@ class _Values:
 
     @property
     def as_read(self) -> str:
-        """How the pipeline has read the values (`mysql_types.debezium.mysql_text`)."""
+        """How the pipeline has read the values (`texts.mysql_text`)."""
         if self.setting == TIME_MODE:
             return str(self.reading_by_mode[DEFAULT_TIME_MODE])
         preferred = DIGITS if self.setting == DECIMAL_MODE else HEX if self.has_schema else BASE64

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.open_protocol import flags_text, type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.keys import dumped_value
+from cdc_assets.protocols.open_protocol.codes import flags_text, type_text
 from cdc_assets.protocols.open_protocol.decoding import VERSION, decode, split_events
 from cdc_assets.protocols.payload import LENGTH_BYTES, resolve_claim_checks
 

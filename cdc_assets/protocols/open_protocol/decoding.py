@@ -10,9 +10,9 @@ from cdc_assets import tso
 from cdc_assets.lakehouse import schema
 from cdc_assets.lakehouse.change_events import Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.mysql_types.open_protocol import DDL_TYPES, GEOMETRY, ColumnFlag
 from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes
 from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, FieldType, columns_field, overlay, read
+from cdc_assets.protocols.open_protocol.codes import DDL_TYPES, GEOMETRY, ColumnFlag
 from cdc_assets.protocols.payload import LZ4_MAGIC
 
 VERSION = 1

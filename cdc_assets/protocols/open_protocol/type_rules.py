@@ -1,6 +1,6 @@
 """The type rules of Open Protocol: what its messages state of columns' types, compared with the reference table.
 
-The reference is `ticdc-open-protocol`, sections on type codes and column flags; `mysql_types.open_protocol` holds it.
+The reference is `ticdc-open-protocol`, sections on type codes and column flags; `codes` holds it.
 """
 
 import json
@@ -11,8 +11,8 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.open_protocol import CODES, ColumnFlag, JsonType, type_text, wrong_flags
 from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.protocols.open_protocol.codes import CODES, ColumnFlag, JsonType, type_text, wrong_flags
 from cdc_assets.type_checks.declared_types import SchemaRows, complete_decimal, make_schema_lookup
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column as TableColumn
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.keys import dumped_value
@@ -24,6 +23,7 @@ from cdc_assets.protocols.messages import has_fields
 from cdc_assets.protocols.payload import resolve_claim_checks
 from cdc_assets.protocols.simple import avro as simple_avro
 from cdc_assets.protocols.simple.decoding import decode
+from cdc_assets.protocols.simple.wire_types import type_text
 
 if TYPE_CHECKING:
     from cdc_assets.type_checks.observations import Rules

@@ -1,7 +1,7 @@
 """The type rules of the Simple Protocol: its values, compared with the schemas that rows name and the reference table.
 
 The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and "mysqlType reference table";
-`mysql_types.simple` and `mysql_types.descriptors` hold it.
+`wire_types` and `mysql_types.descriptors` hold it.
 """
 
 from collections import defaultdict
@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import CORRUPTED
-from cdc_assets.mysql_types.simple import WIRE_TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.protocols.simple.wire_types import WIRE_TYPES
 from cdc_assets.type_checks.declared_types import SchemaRows
 from cdc_assets.type_checks.observations import (
     COLUMN_FIELDS,

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.mysql_types.debezium import (
+from cdc_assets.mysql_types.types import MySQLType, parse_type
+from cdc_assets.protocols.debezium.semantics import (
     BITS,
     DECIMAL,
     GEOMETRY,
@@ -19,10 +20,9 @@ from cdc_assets.mysql_types.debezium import (
     assumed_field,
     column_type,
     layout,
-    mysql_text,
     stands_for,
 )
-from cdc_assets.mysql_types.types import MySQLType, parse_type
+from cdc_assets.protocols.debezium.texts import mysql_text
 
 TIME, DATA, CONNECT = "io.debezium.time.", "io.debezium.data.", "org.apache.kafka.connect.data."
 

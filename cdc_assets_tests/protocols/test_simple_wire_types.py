@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cdc_assets.mysql_types.simple import type_text
 from cdc_assets.mysql_types.types import parse_type
+from cdc_assets.protocols.simple.wire_types import type_text
 from cdc_assets_tests.support import RECORDED, bytes_of, read_lines
 
 TICDC = RECORDED / "ticdc"

@@ -111,7 +111,7 @@ def list_unapplied(
             if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
                 continue  # the source sends no such column
             why = _explain_unknown_values(op, time_zone)
-            is_new_column = isinstance(op, Convert) and op.slot is not op.origin
+            is_new_column = isinstance(op, Convert) and op.slot.id != op.origin.id
             if why is None and isinstance(op, Convert) and is_new_column and {op.slot.id, op.origin.id} <= names.keys():
                 count = _count_unconverted(plan, staged, step.spot.commit_ts, names[op.origin.id], names[op.slot.id])
                 if count:
@@ -176,7 +176,7 @@ def _apply_operation(
         target = columns[op.slot.id].target
         value = compute_once(values[op.origin.id], _make_conversion(op, target, time_zone, of_tidb=of_tidb))
         in_order = [values[op.slot.id], F.when(within, value)]
-        return {op.slot.id: F.coalesce(*(reversed(in_order) if op.slot is op.origin else in_order))}
+        return {op.slot.id: F.coalesce(*(reversed(in_order) if op.slot.id == op.origin.id else in_order))}
     if isinstance(op, Forget) and op.slot.id in columns and forget:
         return {op.slot.id: F.when(~within, values[op.slot.id])}
     return {}

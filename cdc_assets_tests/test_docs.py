@@ -1,6 +1,6 @@
 """What users read: links lead somewhere, every page is found from the README, examples and the list of checks are right.
 
-The examples that ask tables are run by operations/test_asking.py.
+The examples that ask tables are run by operations/test_read_diff_why.py.
 """
 
 import re

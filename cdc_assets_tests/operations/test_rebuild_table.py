@@ -19,7 +19,7 @@ from cdc_assets.operations.maintenance.retention import trim_changes
 from cdc_assets.operations.new_tables import RebuildError, ReplacedTable
 from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
 from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install
-from cdc_assets_tests.operations.lived import EXCLUDED, FEED, Lived, live
+from cdc_assets_tests.operations.example_feed import EXCLUDED, FEED, Lived, live
 from cdc_assets_tests.operations.test_operations import at
 from cdc_assets_tests.support import (
     Chain,

@@ -42,7 +42,7 @@ from cdc_assets.operations.why.life import ColumnChange, Fate, RowLife, TableSta
 from cdc_assets.operations.why.text import format_markdown, format_text
 from cdc_assets.stages.history.progress_file import write_progress
 from cdc_assets.tso import parse_position, time_of
-from cdc_assets_tests.operations.lived import (
+from cdc_assets_tests.operations.example_feed import (
     BYTES,
     EXCLUDED,
     FEED,

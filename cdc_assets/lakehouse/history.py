@@ -96,8 +96,12 @@ def history_name(column_name: str) -> str:
 
 def source_name(column: str) -> str:
     """Return the name that a history table's column has in the source, without the suffix `__until_<commit_ts>`."""
-    own = _PUT_ASIDE.sub("", column)
-    return own.removeprefix("_source") if own.lower().startswith(f"_source{RESERVED}") else own
+    return unprefixed_name(_PUT_ASIDE.sub("", column))
+
+
+def unprefixed_name(column: str) -> str:
+    """Return the name of a history table's column without what `history_name` has put before it."""
+    return column.removeprefix("_source") if column.lower().startswith(f"_source{RESERVED}") else column
 
 
 def source_columns(columns: Iterable[str]) -> list[str]:

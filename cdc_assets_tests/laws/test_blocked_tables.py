@@ -24,7 +24,7 @@ from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.report.collect import collect_report
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.stages import DECODE, HISTORY, INGEST, RELEASE, SCHEMAS, STAGES, TYPES
-from cdc_assets.stages import history as stage
+from cdc_assets.stages.history import stage
 from cdc_assets.stages.history.progress_file import list_holds, read_progress, retry_tables, write_progress
 from cdc_assets.stages.history.stage import HistoryReport
 from cdc_assets.stages.history.writer import apply_plan as write

@@ -22,7 +22,7 @@ from cdc_assets.mysql_types.descriptors import SPATIAL
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.spark import session
-from cdc_assets.stages import release
+from cdc_assets.stages.release import run as release
 from cdc_assets_tests.laws.conservation import conserved
 from cdc_assets_tests.laws.text_of_mysql import same
 from cdc_assets_tests.support import RECORDED, Chain, Record, Reports, bytes_of, histories, read_lines

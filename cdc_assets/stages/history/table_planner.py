@@ -24,7 +24,7 @@ from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
 from cdc_assets.history.table_plan import LoadToApply, TablePlan
 from cdc_assets.lakehouse.decisions import identify_statement
-from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor
+from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor, unprefixed_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, ReleasedKind
@@ -169,7 +169,7 @@ class TablePlanner:
             return self._cursor.naming
         fields = {f.name.lower(): f.name for f in self._source_fields}
         naming = {s.id: fields.pop(s.column.lower()) for s in self.before.slots if s.column.lower() in fields}
-        return naming | {f"{SEEN}:{lower}": name for lower, name in fields.items()}
+        return naming | {f"{SEEN}:{unprefixed_name(name).lower()}": name for name in fields.values()}
 
     @property
     def _source_fields(self) -> list[StructField]:

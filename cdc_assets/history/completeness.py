@@ -1,6 +1,6 @@
 """The position from which on a history is complete: from there on it has every row that the source had."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,11 +58,11 @@ class CompletenessTracker:
 
     Attributes:
         plan: the part.
-        origins: the position from which on each history is complete whose rows move into the table.
+        complete_from: a table -> the position from which on its history is complete; `NEVER` if none is proven.
     """
 
     plan: TablePlan
-    origins: Mapping[Name, int]
+    complete_from: Callable[[Name], int]
 
     @cached_property
     def since(self) -> int:
@@ -99,7 +99,7 @@ class CompletenessTracker:
         """Return whether the history of the origin has all rows that move with the statement."""
         if not arrive.is_taken or arrive.is_complete:
             return arrive.is_taken
-        return NEVER != self.origins.get(arrive.origin, NEVER) <= step.spot.commit_ts
+        return NEVER != self.complete_from(arrive.origin) <= step.spot.commit_ts
 
     def advance(self, met: int) -> tuple[int, int]:
         """Return `HistoryCursor.complete` and `HistoryCursor.met` after the part.

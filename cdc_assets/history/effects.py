@@ -111,8 +111,12 @@ def list_unapplied(
             if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
                 continue  # the source sends no such column
             why = _explain_unknown_values(op, time_zone)
-            is_new_column = isinstance(op, Convert) and op.slot.id != op.origin.id
-            if why is None and isinstance(op, Convert) and is_new_column and {op.slot.id, op.origin.id} <= names.keys():
+            if (
+                why is None
+                and isinstance(op, Convert)
+                and not op.is_in_place
+                and {op.slot.id, op.origin.id} <= names.keys()
+            ):
                 count = _count_unconverted(plan, staged, step.spot.commit_ts, names[op.origin.id], names[op.slot.id])
                 if count:
                     why = (
@@ -175,8 +179,8 @@ def _apply_operation(
     if isinstance(op, Convert) and op.origin.id in columns and op.slot.id in columns:
         target = columns[op.slot.id].target
         value = compute_once(values[op.origin.id], _make_conversion(op, target, time_zone, of_tidb=of_tidb))
-        in_order = [values[op.slot.id], F.when(within, value)]
-        return {op.slot.id: F.coalesce(*(reversed(in_order) if op.slot.id == op.origin.id else in_order))}
+        present, result = values[op.slot.id], F.when(within, value)
+        return {op.slot.id: F.coalesce(result, present) if op.is_in_place else F.coalesce(present, result)}
     if isinstance(op, Forget) and op.slot.id in columns and forget:
         return {op.slot.id: F.when(~within, values[op.slot.id])}
     return {}

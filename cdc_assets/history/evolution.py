@@ -102,6 +102,11 @@ class Convert:
     old: MySQLType
     new: MySQLType
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the value stays in its column."""
+        return self.slot.id == self.origin.id
+
 
 @dataclass(frozen=True)
 class Forget:

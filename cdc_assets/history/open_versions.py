@@ -109,7 +109,7 @@ def list_new_columns(plan: TablePlan, columns: list[SourceColumn]) -> set[str]:
     names = {slot.column for op in coming for slot in _only_in_new(op)}
     if plan.reload_positions:
         filling = [op for step in plan.steps for op in step.ops if isinstance(op, Fill | Convert)]
-        ids = {op.slot.id for op in filling if isinstance(op, Fill) or op.slot.id != op.origin.id}
+        ids = {op.slot.id for op in filling if isinstance(op, Fill) or not op.is_in_place}
         names |= {c.column for c in columns if c.id in ids}
     return names
 

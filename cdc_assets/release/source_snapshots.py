@@ -22,7 +22,6 @@ _LAST = "last"
 _BEGIN, _END = {"first", "first_in_data_collection"}, {_LAST, "last_in_data_collection"}
 _MARKERS = {*_BEGIN, *_END, "true"}
 _TABLE_MARKERS = {*_BEGIN, "last_in_data_collection"}
-_SECOND = 1000  # milliseconds: a source clock may have whole seconds only
 
 _Key = tuple[str, str, str, int]  # database, table; file and position in the binlog
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -14,7 +14,7 @@ from cdc_assets.config import Feed
 from cdc_assets.history.absent_rows import find_absent_rows
 from cdc_assets.history.chain_breaks import NO_BREAKS, find_chain_breaks, list_value_changes
 from cdc_assets.history.columns import SourceColumn, Typing, measure_scales, parse_images
-from cdc_assets.history.completeness import CompletenessTracker
+from cdc_assets.history.completeness import NEVER, CompletenessTracker
 from cdc_assets.history.contradictions import find_contradictions
 from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
 from cdc_assets.history.ddl_report import report_statements
@@ -30,8 +30,8 @@ from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key
 from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport
-from cdc_assets.history.table_rows import CLOSED, OPENED, PART, to_table_rows
 from cdc_assets.history.unstated_columns import list_unstated_columns
+from cdc_assets.history.version_rows import CLOSED, OPENED, PART, to_table_rows
 from cdc_assets.history.versions import Effects, build_timeline, build_versions, continue_versions, keep_boundaries
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -80,7 +80,7 @@ def apply_plan(
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
-    completeness = CompletenessTracker(plan, _read_origins(moves))
+    completeness = CompletenessTracker(plan, partial(_complete_from, lake))
     bounds = keep_boundaries(line, effects, metrics, completeness.since)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
@@ -135,10 +135,10 @@ def _list_moves(lake: Lakehouse, feed: Feed, plan: TablePlan) -> list[Move]:
     return moves
 
 
-def _read_origins(moves: Iterable[Move]) -> dict[Name, int]:
-    """Return from which position on each other history is complete whose rows move into the table."""
-    cursors = {move.op.origin: move.origin.cursor() for move in moves if isinstance(move.op, Arrive)}
-    return {name: cursor.complete for name, cursor in cursors.items() if cursor is not None}
+def _complete_from(lake: Lakehouse, name: Name) -> int:
+    """Return the position from which on a history is complete; `NEVER` if none is proven."""
+    cursor = lake.history(*name).cursor()
+    return NEVER if cursor is None else cursor.complete
 
 
 def _type_changes(

@@ -24,7 +24,7 @@ from cdc_assets.history.progress import Name, Progress
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.shape import own_fields, unusual_names
 from cdc_assets.history.table_report import TableReport
-from cdc_assets.history.table_rows import to_table_rows
+from cdc_assets.history.version_rows import to_table_rows
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.files import copy_file, read_file_schema
 from cdc_assets.lakehouse.history import CDC_COLUMNS, HISTORY, HistoryCursor

@@ -10,9 +10,8 @@ from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import PartitionWatermarks, ReleaseCursor
-from cdc_assets.protocols import protocol_of
-from cdc_assets.protocols.base import Watermarks
 from cdc_assets.release.new_events import NewEvents, kafka_time
+from cdc_assets.release.watermarks import may_have_watermarks
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
 _DDL = [
@@ -35,14 +34,13 @@ def read_new_events(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> NewEv
     def select_kind(kind: Kind) -> list[DataFile]:
         return [f for f in files if f.partition["kind"] == kind]
 
-    may_have_watermarks = protocol_of(feed).watermarks(feed) is not Watermarks.NEVER
     return NewEvents(
         cursor=cursor,
         last_batch=decoded.batch,
         row_files=select_kind(Kind.ROW),
         ddl=_read_statements(lake, select_kind(Kind.DDL), cursor),
         watermarks=_read_watermarks(lake, [f for f in new if f.partition["kind"] == Kind.WATERMARK], cursor)
-        if may_have_watermarks
+        if may_have_watermarks(feed)
         else {},
         has_markers=any(f.partition["kind"] == Kind.TRANSACTION for f in new),
         newest=max(map(kafka_time, new), default=0),

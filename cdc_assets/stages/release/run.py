@@ -321,8 +321,9 @@ class ReleaseRun:
         snapshots, read = advance_source_snapshots(
             self.lake, self.feed, self.cursor, window.taken, lambda name: name not in self._released_tables
         )
-        part = self._part(self.held_before, window.held)
-        scans = advance_table_scans(self.lake, self.feed, self.new, window.groups, part)
+        scans = advance_table_scans(
+            self.lake, self.feed, self.new, window.groups, lambda: self._part(self.held_before, window.held)
+        )
         # A read of one table can complete the snapshot of another.
         named = statements.tables | {(s.database, s.table) for s in snapshots if s.release == window.release}
         # A scan of a table that was always empty changes no history.

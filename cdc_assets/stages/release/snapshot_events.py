@@ -19,8 +19,7 @@ from cdc_assets.release.table_scans import SLACK, ScanEvents, advance_scans, par
 from cdc_assets.spark.session import session_for
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
-# The source's clock has seconds.
-_SECOND = 1000
+_SECOND = 1000  # milliseconds: a source clock may have whole seconds only
 
 
 def advance_source_snapshots(
@@ -54,7 +53,7 @@ def advance_source_snapshots(
 
 
 def advance_table_scans(
-    lake: Lakehouse, feed: Feed, new: NewEvents, groups: Iterable[EventGroup], part: Column
+    lake: Lakehouse, feed: Feed, new: NewEvents, groups: Iterable[EventGroup], build_part: Callable[[], Column]
 ) -> list[TableScan]:
     """Return `ReleaseCursor.scans` after a release.
 
@@ -63,7 +62,7 @@ def advance_table_scans(
         feed: the feed.
         new: the events since the release before.
         groups: all row events that the run read.
-        part: the `Part` of a row event after the release.
+        build_part: returns the `Part` of a row event after the release.
     """
     cursor = new.cursor
     if feed.snapshots != "whole":
@@ -73,7 +72,7 @@ def advance_table_scans(
     inside = [g for g in groups if g.part == Part.INSIDE]
 
     def find_events(scans: list[TableScan]) -> list[ScanEvents | None]:
-        return _find_scan_events(lake, scans, new.row_files, part, deleted)
+        return _find_scan_events(lake, scans, new.row_files, build_part(), deleted)
 
     return advance_scans(cursor.scans, notified, inside, cursor.sequence + 1, find_events)
 

@@ -11,7 +11,7 @@ CLAIM_CHECK, HANDLE_KEY_ONLY = (
     "large-message-handle-option: claim-check",
     "large-message-handle-option: handle-key-only",
 )
-_LZ4_FRAME, _SNAPPY_FRAME = b"\x04\x22\x4d\x18", b"\xff\x06\x00\x00sNaPpY"
+_FRAMES = {b"\x04\x22\x4d\x18": "lz4", b"\xff\x06\x00\x00sNaPpY": "snappy"}  # how a frame begins -> its compression
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,14 @@ def json_of(text: bytes | str | None) -> object:
 
 def decompressed(value: bytes) -> tuple[bytes, str | None]:
     """Return the value as it was before `large-message-handle-compression`, and the compression; None: there was none."""
-    for begins, name in ((_LZ4_FRAME, "lz4"), (_SNAPPY_FRAME, "snappy")):
-        if value.startswith(begins):
-            try:
+    try:
+        for begins, name in _FRAMES.items():
+            if value.startswith(begins):
                 return pa.CompressedInputStream(pa.BufferReader(value), name).read(), name
-            except (OSError, pa.ArrowException):
-                return value, None
-    if not value.startswith((b"{", b"\x16")) and (size := _snappy_size(value)):
-        try:
+        if not value.startswith((b"{", b"\x16")) and (size := _snappy_size(value)):
             return pa.Codec("snappy").decompress(value, size).to_pybytes(), "snappy"
-        except (OSError, pa.ArrowException):
-            return value, None
+    except (OSError, pa.ArrowException):
+        pass  # the value only begins like compressed bytes
     return value, None
 
 

@@ -10,17 +10,23 @@ from cdc_assets.operations.inspect.samples import SampledRecord
 # The schema of an envelope, as Connect's JSON converter writes it; None: there is none.
 _Schema = Mapping[str, Any] | None
 
+_METADATA_SWITCH = "provide.transaction.metadata=true"
+# Kind -> the fields that such a message has, and the settings of the connector that it shows.
+_CONTROL_MESSAGES = {
+    "transaction": (("status", "id", "event_count"), {_METADATA_SWITCH}),
+    "notification": (("id", "aggregate_type", "type"), set[str]()),
+}
+
 
 def facts_of(message: Mapping[str, Any], record: SampledRecord) -> MessageFacts | None:
     """Return what a JSON object states; None where no connector of Debezium sends such an object."""
     has_schema = {"schema", "payload"} <= message.keys()
     payload = message["payload"] if isinstance(message.get("payload"), dict) and len(message) <= 2 else message
-    for recognise in (_change, _schema_change, _transaction, _notification, _heartbeat):
-        facts = recognise(payload, message.get("schema") if has_schema else None, record)
-        if facts is not None:
-            switches = facts.switches | {f"schemas.enable={str(bool(has_schema and message['schema'])).lower()}"}
-            return replace(facts, switches=switches)
-    return None
+    schema = message["schema"] if has_schema else None
+    facts = _change(payload, schema, record) or _schema_change(payload) or _control_message(payload, record)
+    if facts is None:
+        return None
+    return replace(facts, switches=facts.switches | {f"schemas.enable={str(bool(schema)).lower()}"})
 
 
 def _change(payload: Mapping[str, Any], schema: _Schema, record: SampledRecord) -> MessageFacts | None:
@@ -30,25 +36,16 @@ def _change(payload: Mapping[str, Any], schema: _Schema, record: SampledRecord) 
     fields = _fields_of(schema, "after") or _fields_of(schema, "before")
     image = payload.get("after") or payload.get("before") or {}
     columns = {name: _connect_type(fields.get(name)) for name in image}
-    key = json_of(record.key)
-    names = key.get("payload", key) if isinstance(key, dict) else None
-    table = TableFacts(
-        source.get("db") or "",
-        source.get("table") or "",
-        tuple(names) if isinstance(names, dict) else (),
-        columns,
-        bool(payload.get("after")),
-    )
-    switches = _modes(fields.values())
-    if payload.get("transaction"):
-        switches.add("provide.transaction.metadata=true")
-    watermark = source.get("commit_ts") if payload["op"] == "m" else None
-    kind = "watermark" if payload["op"] == "m" else "row"
-    tables = (table,) if kind == "row" and table.table else ()
-    return _of_connector(source, kind, "the fields op and source", switches, tables, watermark)
+    switches = _modes(fields.values()) | ({_METADATA_SWITCH} if payload.get("transaction") else set())
+    evidence = "the fields op and source"
+    if payload["op"] == "m":
+        return _of_connector(source, "watermark", evidence, switches, watermark=source.get("commit_ts"))
+    name, key = (source.get("db") or "", source.get("table") or ""), tuple(_key_of(record) or ())
+    tables = [TableFacts(*name, key, columns, has_complete_row=bool(payload.get("after")))] if name[1] else []
+    return _of_connector(source, "row", evidence, switches, tables)
 
 
-def _schema_change(payload: Mapping[str, Any], _: _Schema, __: SampledRecord) -> MessageFacts | None:
+def _schema_change(payload: Mapping[str, Any]) -> MessageFacts | None:
     source = payload.get("source")
     if not isinstance(source, dict) or "tableChanges" not in payload:
         return None
@@ -60,42 +57,31 @@ def _schema_change(payload: Mapping[str, Any], _: _Schema, __: SampledRecord) ->
             c["name"]: str(c.get("typeExpression") or c.get("typeName") or "") for c in table.get("columns") or ()
         }
         if len(names) >= 2 and columns:
-            tables.append(
-                TableFacts(
-                    names[-2],
-                    names[-1],
-                    tuple(table.get("primaryKeyColumnNames") or ()),
-                    columns,
-                    has_complete_row=True,
-                )
-            )
+            key = tuple(table.get("primaryKeyColumnNames") or ())
+            tables.append(TableFacts(names[-2], names[-1], key, columns, has_complete_row=True))
     is_new = all(change.get("type") == "CREATE" for change in payload["tableChanges"] or ())
-    kind = "schema" if is_new else "ddl"
-    return _of_connector(source, kind, "the fields source and tableChanges", {"schema-change topic"}, tuple(tables))
+    evidence = "the fields source and tableChanges"
+    return _of_connector(source, "schema" if is_new else "ddl", evidence, {"schema-change topic"}, tables)
 
 
-def _transaction(payload: Mapping[str, Any], _: _Schema, __: SampledRecord) -> MessageFacts | None:
-    if not {"status", "id", "event_count"} <= payload.keys():
+def _control_message(payload: Mapping[str, Any], record: SampledRecord) -> MessageFacts | None:
+    """Return what a message states that is about no table: of a transaction, a snapshot, or a heartbeat."""
+    for kind, (fields, switches) in _CONTROL_MESSAGES.items():
+        if payload.keys() >= set(fields):
+            return MessageFacts(
+                DEBEZIUM, "Debezium", kind, f"the fields {', '.join(fields)}", switches=frozenset(switches)
+            )
+    if set(payload) != {"ts_ms"} or "serverName" not in (_key_of(record) or {}):
         return None
-    switches = frozenset({"provide.transaction.metadata=true"})
-    return MessageFacts(DEBEZIUM, "Debezium", "transaction", "the fields status, id, event_count", switches=switches)
+    evidence = "the field ts_ms alone, and a key serverName"
+    return MessageFacts(DEBEZIUM, "Debezium", "heartbeat", evidence, switches=frozenset({"heartbeat.interval.ms"}))
 
 
-def _notification(payload: Mapping[str, Any], _: _Schema, __: SampledRecord) -> MessageFacts | None:
-    if not {"aggregate_type", "type", "id"} <= payload.keys():
-        return None
-    return MessageFacts(DEBEZIUM, "Debezium", "notification", "the fields id, aggregate_type, type")
-
-
-def _heartbeat(payload: Mapping[str, Any], _: _Schema, record: SampledRecord) -> MessageFacts | None:
+def _key_of(record: SampledRecord) -> dict[str, Any] | None:
+    """Return the object that is a record's key; None where the key is none."""
     key = json_of(record.key)
-    key = key.get("payload", key) if isinstance(key, dict) else {}
-    if set(payload) != {"ts_ms"} or "serverName" not in key:
-        return None
-    switches = frozenset({"heartbeat.interval.ms"})
-    return MessageFacts(
-        DEBEZIUM, "Debezium", "heartbeat", "the field ts_ms alone, and a key serverName", switches=switches
-    )
+    payload = key.get("payload", key) if isinstance(key, dict) else None
+    return payload if isinstance(payload, dict) else None
 
 
 def _of_connector(
@@ -103,7 +89,7 @@ def _of_connector(
     kind: str,
     evidence: str,
     switches: set[str],
-    tables: tuple[TableFacts, ...],
+    tables: Iterable[TableFacts] = (),
     watermark: int | None = None,
 ) -> MessageFacts:
     is_ticdc = source.get("connector") == "TiCDC"
@@ -116,7 +102,7 @@ def _of_connector(
         kind,
         f"{evidence}; connector {source.get('connector')}",
         switches=frozenset(switches),
-        tables=tables,
+        tables=tuple(tables),
         watermark=watermark,
         source=str(source.get("name") or ""),
     )

@@ -5,9 +5,9 @@ import binascii
 import gzip
 import json
 import re
-from collections import deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,7 @@ def sample_folder(folder: Path, limit: int, topics: Sequence[str], pattern: str 
     files = sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
     if not files:
         raise SnapshotError(f"{folder}: no files *.jsonl or *.jsonl.gz there: name a folder of recorded snapshots.")
-    first: dict[tuple[str, int], list[SampledRecord]] = {}
-    last: dict[tuple[str, int], deque[SampledRecord]] = {}
+    kept: defaultdict[str, defaultdict[int, list[SampledRecord]]] = defaultdict(lambda: defaultdict(list))
     unreadable: list[str] = []
     for file in files:
         for number, line in enumerate(_lines(file), start=1):
@@ -85,22 +84,21 @@ def sample_folder(folder: Path, limit: int, topics: Sequence[str], pattern: str 
             if record is None:
                 unreadable.append(f"{file.name}:{number}")
             elif _is_selected(record.topic, topics, pattern):
-                place = record.topic, record.partition
-                begin = first.setdefault(place, [])
-                if len(begin) < (limit + 1) // 2:
-                    begin.append(record)
-                else:
-                    last.setdefault(place, deque(maxlen=max(limit // 2, 1))).append(record)
-    names = sorted({topic for topic, _ in first})
-    topic_samples = []
-    for name in names:
-        places = sorted(place for place in first if place[0] == name)
-        records = [r for place in places for r in sorted([*first[place], *last.get(place, ())], key=lambda r: r.offset)]
-        topic_samples.append(TopicSample(name, max(p for _, p in places) + 1, tuple(records), tuple(unreadable)))
-        unreadable = []  # they belong to no topic: the first one states them
-    if unreadable:
-        topic_samples.append(TopicSample("", 0, (), tuple(unreadable)))
-    return topic_samples
+                records = kept[record.topic][record.partition]
+                records.append(record)
+                if len(records) > limit:
+                    del records[(limit + 1) // 2]
+    samples = [
+        TopicSample(
+            name,
+            max(partitions) + 1,
+            tuple(r for number in sorted(partitions) for r in sorted(partitions[number], key=lambda r: r.offset)),
+        )
+        for name, partitions in sorted(kept.items())
+    ]
+    if unreadable:  # these lines belong to no topic: the first one states them
+        samples[:1] = [replace(next(iter(samples), TopicSample("", 0, ())), unreadable=tuple(unreadable))]
+    return samples
 
 
 def sample_broker(kafka: Kafka, limit: int) -> list[TopicSample]:

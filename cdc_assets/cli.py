@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cdc_assets import read
 from cdc_assets.cli_arguments import build_parser
@@ -22,7 +23,7 @@ from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, 
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.formatting import format_json
 from cdc_assets.operations.inspect import shown
-from cdc_assets.operations.inspect.project import InspectedSource, ProjectError, write_project
+from cdc_assets.operations.inspect.project import ProjectError, write_project
 from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.new_tables import RebuildError
@@ -99,23 +100,26 @@ def _open_lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lake
     return Lakehouse(partial(spark_session, file.spark, store), location, name, store)
 
 
-def _inspect_topics(arguments: Namespace) -> list[TopicReport]:
+def _build_source(arguments: Namespace) -> dict[str, Any]:
+    """Return the setting `source` of a feed without its topics."""
     if arguments.recorded is not None:
+        return {"recorded": str(arguments.recorded)}
+    if wrong := [text for text in arguments.kafka_option if "=" not in text]:
+        raise FeedsError(f"--kafka-option {wrong[0]}: expected NAME=VALUE")
+    options = dict(text.split("=", 1) for text in arguments.kafka_option)
+    return {"kafka": {"bootstrap_servers": arguments.kafka} | ({"options": options} if options else {})}
+
+
+def _inspect_topics(arguments: Namespace) -> list[TopicReport]:
+    source = _build_source(arguments)
+    if "recorded" in source:
         return inspect_topics(
             sample_folder(arguments.recorded, arguments.records, arguments.topic or (), arguments.topic_pattern)
         )
-    kafka = {"bootstrap_servers": arguments.kafka, "options": _parse_options(arguments)}
-    kafka |= {"topics": arguments.topic} if arguments.topic else {"topic_pattern": arguments.topic_pattern or ".*"}
-    feed = {"protocol": "canal-json", "source": {"kafka": kafka}}  # inspecting ignores the protocol
-    source = validate_feeds({"feeds": {"inspected": feed}}, Path("command line")).feeds["inspected"].source
-    return inspect_topics(sample_broker(source.kafka, arguments.records)) if source.kafka else []
-
-
-def _parse_options(arguments: Namespace) -> dict[str, str]:
-    pairs = {name: value for name, _, value in (text.partition("=") for text in arguments.kafka_option)}
-    if wrong := [text for text in arguments.kafka_option if "=" not in text]:
-        raise FeedsError(f"--kafka-option {wrong[0]}: expected NAME=VALUE")
-    return pairs
+    chosen = {"topics": arguments.topic} if arguments.topic else {"topic_pattern": arguments.topic_pattern or ".*"}
+    feed = {"protocol": "canal-json", "source": {"kafka": source["kafka"] | chosen}}  # inspecting ignores the protocol
+    file = validate_feeds({"feeds": {"inspected": feed}}, Path("command line"))
+    return inspect_topics(sample_broker(_find_broker(file.feeds, "inspected"), arguments.records))
 
 
 def _inspect(arguments: Namespace) -> str:
@@ -124,8 +128,7 @@ def _inspect(arguments: Namespace) -> str:
 
 
 def _init(arguments: Namespace) -> str:
-    source = InspectedSource(arguments.recorded, arguments.kafka or "", tuple(_parse_options(arguments).items()))
-    written = write_project(Path.cwd(), _inspect_topics(arguments), source)
+    written = write_project(Path.cwd(), _inspect_topics(arguments), _build_source(arguments))
     lines = [f"{path.name} written" for path in written]
     return "\n".join([*lines, "Next: check feeds.yaml, then run `cdc-assets run`."])
 

@@ -1,16 +1,19 @@
 """The files that a new project begins with: a feeds file for the inspected topics, and Dagster's two."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
 from importlib import resources
+from itertools import chain, count
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import yaml
 
 from cdc_assets.operations.inspect.topics import TopicReport
 
+_ZONE = "\ntime_zone: UTC"
+_ZONE_NOTE = "  # the zone in which the source prints TIMESTAMP values: records do not state it"
 _FILES = ("dagster.yaml", "workspace.yaml")
 _HEAD = """\
 # The feeds of this project, written by `cdc-assets init` from a sample of the topics' records.
@@ -22,28 +25,18 @@ class ProjectError(ValueError):
     """The project's files cannot be written."""
 
 
-@dataclass(frozen=True)
-class InspectedSource:
-    """Where the inspected records come from.
-
-    Attributes:
-        recorded: the folder of recorded snapshots; None: a broker.
-        bootstrap_servers: of the broker.
-        options: of its connection, as they were given, `${NAME}` included.
-    """
-
-    recorded: Path | None = None
-    bootstrap_servers: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-
-
-def write_project(folder: Path, reports: Sequence[TopicReport], source: InspectedSource) -> list[Path]:
+def write_project(folder: Path, reports: Sequence[TopicReport], source: Mapping[str, Any]) -> list[Path]:
     """Write `feeds.yaml`, `workspace.yaml` and `dagster.yaml` into `folder`, and return them.
+
+    Args:
+        folder: an existing folder.
+        reports: what the topics contain.
+        source: `source` of the feeds file, without topics and partitions; `${NAME}` in options as it was given.
 
     Raises:
         ProjectError: one of the files exists, or no feed can be made of the topics. Then nothing is written.
     """
-    text = feeds_file(reports, source)
+    text = _feeds_file(reports, source)
     existing_files = [name for name in ("feeds.yaml", *_FILES) if (folder / name).exists()]
     if existing_files:
         raise ProjectError(
@@ -56,7 +49,7 @@ def write_project(folder: Path, reports: Sequence[TopicReport], source: Inspecte
     return [folder / name for name in contents]
 
 
-def feeds_file(reports: Sequence[TopicReport], source: InspectedSource) -> str:
+def _feeds_file(reports: Sequence[TopicReport], source: Mapping[str, Any]) -> str:
     """Return the text of a feeds file: one feed for topics of one protocol with the same settings, and one connector.
 
     Raises:
@@ -69,18 +62,15 @@ def feeds_file(reports: Sequence[TopicReport], source: InspectedSource) -> str:
     groups = _joined(groups)
     if not groups:
         raise ProjectError("No topic has a known protocol: `cdc-assets inspect` says why.")
-    if source.recorded is not None and (len(groups) > 1 or any(each.protocol is None for each in reports)):
+    if "recorded" in source and (len(groups) > 1 or any(each.protocol is None for each in reports)):
         raise ProjectError(
-            f"{source.recorded}: holds topics of several protocols or settings, and a feed reads the whole folder: put the "
-            "files of each into a folder of its own."
+            f"{source['recorded']}: holds topics of several protocols or settings, and a feed reads the whole folder: put "
+            "the files of each into a folder of its own."
         )
-    names: set[str] = set()
-    parts = []
+    feeds: dict[str, str] = {}
     for topics in groups.values():
-        name = _name(topics, names)
-        names.add(name)
-        parts.append("\n".join([f"  {name}:", *_comments(topics), *_indented(_feed(topics, source))]))
-    return f"{_HEAD}feeds:\n" + "\n".join(parts) + "\n"
+        feeds[_name(topics, feeds)] = indent(_comments(topics) + _feed(topics, source), "    ")
+    return f"{_HEAD}feeds:\n" + "".join(f"  {name}:\n{feed}" for name, feed in feeds.items())
 
 
 def _joined(groups: dict[tuple[str, ...], list[TopicReport]]) -> dict[tuple[str, ...], list[TopicReport]]:
@@ -94,42 +84,24 @@ def _joined(groups: dict[tuple[str, ...], list[TopicReport]]) -> dict[tuple[str,
     return groups
 
 
-def _name(topics: Sequence[TopicReport], taken: set[str]) -> str:
+def _name(topics: Sequence[TopicReport], taken: Container[str]) -> str:
     text = topics[0].source or topics[0].topic
     name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "feed"
     name = name if name[0].isalpha() else f"feed_{name}"
-    number = 2
-    chosen = name
-    while chosen in taken:
-        chosen, number = f"{name}_{number}", number + 1
-    return chosen
+    return next(each for each in chain([name], (f"{name}_{n}" for n in count(2))) if each not in taken)
 
 
-def _comments(topics: Sequence[TopicReport]) -> list[str]:
+def _comments(topics: Sequence[TopicReport]) -> str:
     lines = [f"{each.topic}: {each.dialect or 'no rows'}" for each in topics]
     lines += [f"{p.problem} {p.advice}" for p in dict.fromkeys(p for each in topics for p in each.problems)]
-    return [f"    # {line}" for line in lines]
+    return "".join(f"# {line}\n" for line in lines)
 
 
-def _feed(topics: Sequence[TopicReport], source: InspectedSource) -> dict[str, Any]:
-    first = topics[0]
-    feed: dict[str, Any] = {"protocol": first.protocol, **first.settings, "time_zone": "UTC"}
-    if source.recorded is not None:
-        feed["source"] = {"recorded": str(source.recorded), "partitions": max(each.partitions for each in topics)}
+def _feed(topics: Sequence[TopicReport], source: Mapping[str, Any]) -> str:
+    """Return the settings of one feed as YAML."""
+    if "recorded" in source:
+        source = {**source, "partitions": max(each.partitions for each in topics)}
     else:
-        kafka: dict[str, Any] = {
-            "bootstrap_servers": source.bootstrap_servers,
-            "topics": sorted(each.topic for each in topics),
-        }
-        if source.options:
-            kafka["options"] = dict(source.options)
-        feed["source"] = {"kafka": kafka}
-    return feed
-
-
-def _indented(feed: dict[str, Any]) -> Iterable[str]:
-    for line in yaml.safe_dump(feed, sort_keys=False, allow_unicode=True).splitlines():
-        note = "  # the zone in which the source prints TIMESTAMP values: records do not state it" * (
-            line.startswith("time_zone")
-        )
-        yield f"    {line}{note}"
+        source = {"kafka": {**source["kafka"], "topics": sorted(each.topic for each in topics)}}
+    feed = {"protocol": topics[0].protocol, **topics[0].settings, "time_zone": "UTC", "source": source}
+    return yaml.safe_dump(feed, sort_keys=False, allow_unicode=True).replace(_ZONE, f"{_ZONE}{_ZONE_NOTE}", 1)

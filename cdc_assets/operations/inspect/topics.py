@@ -1,7 +1,7 @@
 """What a sample of a topic's records shows: its protocol and settings, its tables, and problems."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,6 +51,9 @@ _REGISTRY_ADVICE = (
     "read: let the connector write Avro, or JSON with value.converter=org.apache.kafka.connect.json.JsonConverter."
 )
 _SHOWN = 3
+
+RecordFacts = tuple[SampledRecord, MessageFacts]
+Formats = Counter[tuple[str, str]]  # (protocol, encoding) -> number of records
 
 
 @dataclass(frozen=True)
@@ -107,30 +110,21 @@ def inspect_topics(samples: Iterable[TopicSample]) -> list[TopicReport]:
     """Return a report of each topic, with the problems that only several topics together show (Debezium's)."""
     stated = [(sample, [(record, facts_of(record)) for record in sample.records]) for sample in samples]
     altered = {each.protocol for _, facts in stated for _, each in facts if each.kind == "ddl"}
-    return _with_connectors([_make_report(sample, facts, altered) for sample, facts in stated])
+    reports = [_make_report(sample, facts, altered) for sample, facts in stated]
+    with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
+    for each in reports:
+        if "row" in each.kinds and each.source not in {"", *with_schemas} and not each.dialect.startswith("TiCDC"):
+            each.problems.append(
+                Problem(
+                    f"The schema-change topic of the connector {each.source} is not among the topics.",
+                    f"Take the topic {each.source} into the feed: it alone states which integers are unsigned, which texts "
+                    "hold bytes, and all types if schemas.enable=false.",
+                )
+            )
+    return reports
 
 
-@dataclass(frozen=True)
-class _FactsByProtocol:
-    """The messages of a topic's records, by whether a protocol is recognised.
-
-    Attributes:
-        recognised: the records with a protocol, each with its facts.
-        unrecognised: the records without one; tombstones, which every protocol may have, are left out.
-    """
-
-    recognised: list[tuple[SampledRecord, MessageFacts]]
-    unrecognised: list[tuple[SampledRecord, MessageFacts]]
-
-    @property
-    def formats(self) -> Counter[tuple[str | None, str]]:
-        """(protocol, encoding) -> the number of records."""
-        return Counter((each.protocol, each.encoding) for _, each in self.recognised)
-
-
-def _make_report(
-    sample: TopicSample, facts: Sequence[tuple[SampledRecord, MessageFacts]], altered: Collection[str | None]
-) -> TopicReport:
+def _make_report(sample: TopicSample, facts: Sequence[RecordFacts], altered: Collection[str | None]) -> TopicReport:
     """Return the report of one topic.
 
     Args:
@@ -138,23 +132,13 @@ def _make_report(
         facts: these records, with what each states.
         altered: protocols that have, in any topic, a message that changes a table; rows may then have other columns.
     """
-    by_protocol = _FactsByProtocol(
-        [(record, each) for record, each in facts if each.protocol is not None],
-        [(record, each) for record, each in facts if each.protocol is None and each.kind != "tombstone"],
-    )
-    formats = by_protocol.formats
-    is_uniform = len(formats) == 1 and not by_protocol.unrecognised
-    protocol, encoding = next(iter(formats)) if is_uniform else (None, "")
-    recognised = by_protocol.recognised if protocol else []
-    messages = [each for _, each in recognised]
+    # Tombstones have no protocol of their own.
+    unrecognised = [(record, each) for record, each in facts if each.protocol is None and each.kind != "tombstone"]
+    formats = Counter((each.protocol, each.encoding) for _, each in facts if each.protocol is not None)
+    protocol, encoding = next(iter(formats)) if len(formats) == 1 and not unrecognised else (None, "")
+    messages = [each for _, each in facts if protocol and each.protocol]
     claims = sorted({each.claim.rpartition("/")[0] for each in messages if each.claim})
     tables = _tables(messages)
-    problems = [
-        *_unreadable_lines(sample),
-        *_unclear_protocol(by_protocol),
-        *_problems(protocol, messages, tables, claims),
-        *(_row_images(messages) if protocol in {CANAL_JSON, DEBEZIUM} and protocol not in altered else ()),
-    ]
     dialects = Counter(each.dialect for each in messages)
     return TopicReport(
         topic=sample.topic,
@@ -166,65 +150,66 @@ def _make_report(
         partitions=sample.partitions,
         records=len(sample.records),
         kinds=dict(Counter(each.kind for _, each in facts).most_common()),
-        watermarks=_newest_watermarks(recognised),
+        watermarks=_newest_watermarks(facts) if protocol else {},
         source=next((each.source for each in messages if each.source), ""),
-        tables=[_as_row(table) for table in tables],
+        tables=[
+            {
+                "database": t.database,
+                "table": t.table,
+                "key": None if t.key is None else list(t.key),
+                "columns": t.columns,
+            }
+            for t in tables
+        ],
         cannot_tell=list(_CANNOT_TELL.get(protocol or "", ())),
-        problems=problems,
+        problems=[
+            *_unreadable_lines(sample),
+            *([] if protocol else [_unclear_protocol(formats, unrecognised)]),
+            *_problems(protocol, messages, tables, claims),
+            *(_row_images(messages) if protocol in {CANAL_JSON, DEBEZIUM} and protocol not in altered else ()),
+        ],
     )
 
 
-def _unreadable_lines(sample: TopicSample) -> list[Problem]:
-    """Return the problem of lines that hold no record, if there are any."""
-    if not sample.unreadable:
-        return []
-    return [
-        Problem(
+def _unreadable_lines(sample: TopicSample) -> Iterator[Problem]:
+    """Yield the problem of lines that hold no record, if there are any."""
+    if sample.unreadable:
+        yield Problem(
             f"{len(sample.unreadable)} lines of the folder hold no record, the first {sample.unreadable[0]}.",
             "Mend or remove these lines: the pipeline puts each of them into quarantine.",
         )
-    ]
 
 
-def _unclear_protocol(facts: _FactsByProtocol) -> list[Problem]:
-    """Return why the records show no protocol, or several; no problem if all records have one protocol."""
-    formats, unrecognised = facts.formats, facts.unrecognised
-    if len(formats) > 1 or (formats and unrecognised):
+def _unclear_protocol(formats: Formats, unrecognised: Sequence[RecordFacts]) -> Problem:
+    """Return why the records show no protocol, or several."""
+    if formats:
         parts = [f"{count} of {protocol} ({encoding})" for (protocol, encoding), count in formats.most_common()]
         parts += [f"{len(unrecognised)} of no known protocol"] if unrecognised else []
         examples = ", ".join(
             f"partition {r.partition} offset {r.offset}: {e.evidence}" for r, e in unrecognised[:_SHOWN]
         )
-        return [
-            Problem(
-                f"The records are of several kinds: {'; '.join(parts)}.{' ' + examples + '.' if examples else ''}",
-                "Give each changefeed or connector topics of its own; the feeds file has one protocol a feed.",
-            )
-        ]
-    if unrecognised:
-        reasons = Counter(each.evidence for _, each in unrecognised)
-        record, first = unrecognised[0]
-        other_advice = "Leave this topic out of `topics`, or see docs/protocols.md for what is read."
-        return [
-            Problem(
-                f"No known protocol: {reasons.most_common(1)[0][0]} (partition {record.partition} offset {record.offset}).",
-                _REGISTRY_ADVICE if "schema registry" in first.evidence else other_advice,
-            )
-        ]
-    if not facts.recognised:
-        return [
-            Problem(
-                "No record shows the protocol: the topic is empty, or has tombstones only.",
-                "Inspect it when it has records.",
-            )
-        ]
-    return []
+        return Problem(
+            f"The records are of several kinds: {'; '.join(parts)}.{' ' + examples + '.' if examples else ''}",
+            "Give each changefeed or connector topics of its own; the feeds file has one protocol a feed.",
+        )
+    if not unrecognised:
+        return Problem(
+            "No record shows the protocol: the topic is empty, or has tombstones only.",
+            "Inspect it when it has records.",
+        )
+    reasons = Counter(each.evidence for _, each in unrecognised)
+    record, first = unrecognised[0]
+    other_advice = "Leave this topic out of `topics`, or see docs/protocols.md for what is read."
+    return Problem(
+        f"No known protocol: {reasons.most_common(1)[0][0]} (partition {record.partition} offset {record.offset}).",
+        _REGISTRY_ADVICE if "schema registry" in first.evidence else other_advice,
+    )
 
 
-def _newest_watermarks(recognised: Iterable[tuple[SampledRecord, MessageFacts]]) -> dict[int, int]:
+def _newest_watermarks(facts: Iterable[RecordFacts]) -> dict[int, int]:
     """Return partition -> its newest watermark, a commit_ts, ordered by partition."""
     watermarks: dict[int, int] = {}
-    for record, each in recognised:
+    for record, each in facts:
         if each.watermark:
             watermarks[record.partition] = max(each.watermark, watermarks.get(record.partition, 0))
     return dict(sorted(watermarks.items()))
@@ -232,7 +217,7 @@ def _newest_watermarks(recognised: Iterable[tuple[SampledRecord, MessageFacts]])
 
 def _switches(
     protocol: str | None,
-    facts: Iterable[tuple[SampledRecord, MessageFacts]],
+    facts: Iterable[RecordFacts],
     messages: Sequence[MessageFacts],
     tables: Sequence[TableFacts],
 ) -> list[str]:
@@ -263,14 +248,10 @@ def _tables(facts: Sequence[MessageFacts]) -> list[TableFacts]:
     """Return each table once: with the columns of all its complete rows, the newest type of each, and its key."""
     tables: dict[tuple[str, str], TableFacts] = {}
     for each in (table for one in facts for table in one.tables):
-        name = each.database, each.table
-        before = tables.get(name)
-        if before is None:
-            tables[name] = each
-            continue
+        before = tables.setdefault((each.database, each.table), each)
         types = {c: t for c, t in each.columns.items() if t or c not in before.columns}
         columns = {**before.columns, **types}
-        tables[name] = replace(before, key=each.key or before.key, columns=columns)
+        tables[each.database, each.table] = replace(before, key=each.key or before.key, columns=columns)
     return [tables[name] for name in sorted(tables)]
 
 
@@ -287,79 +268,45 @@ def _has_key_only_deletes(facts: Iterable[MessageFacts], tables: Iterable[TableF
 
 def _problems(
     protocol: str | None, facts: Sequence[MessageFacts], tables: Sequence[TableFacts], claims: Sequence[str]
-) -> list[Problem]:
-    """Return the problems of a topic whose records have one protocol; `claims`: folders of claim-check files."""
-    problems = []
+) -> Iterator[Problem]:
+    """Yield the problems of a topic whose records have one protocol; `claims`: folders of claim-check files."""
     switches = {switch for each in facts for switch in each.switches}
-    ticdc = [each for each in facts if each.dialect.startswith("TiCDC")]
-    if protocol == CANAL_JSON and ticdc and "enable-tidb-extension" not in switches:
-        problems.append(Problem("A changefeed of TiCDC without the extension.", _NO_WATERMARKS))
+    is_ticdc = any(each.dialect.startswith("TiCDC") for each in facts)
+    if protocol == CANAL_JSON and is_ticdc and "enable-tidb-extension" not in switches:
+        yield Problem("A changefeed of TiCDC without the extension.", _NO_WATERMARKS)
     has_rows = any(each.kind == "row" for each in facts)
-    if protocol == DEBEZIUM and not ticdc and has_rows and "schemas.enable=false" in switches:
-        problems.append(
-            Problem(
-                "Messages without a schema do not state how times, decimals and bytes are written.",
-                "State the connector's time.precision.mode, decimal.handling.mode and binary.handling.mode under "
-                "`connector_settings` of the feed.",
-            )
+    if protocol == DEBEZIUM and not is_ticdc and has_rows and "schemas.enable=false" in switches:
+        yield Problem(
+            "Messages without a schema do not state how times, decimals and bytes are written.",
+            "State the connector's time.precision.mode, decimal.handling.mode and binary.handling.mode under "
+            "`connector_settings` of the feed.",
         )
     if claims:
-        problems.append(
-            Problem(
-                f"Values of large rows lie in files: {', '.join(claims)}.",
-                "Set `claim_check` to a folder or URI under which the pipeline can read these files.",
-            )
+        yield Problem(
+            f"Values of large rows lie in files: {', '.join(claims)}.",
+            "Set `claim_check` to a folder or URI under which the pipeline can read these files.",
         )
     if HANDLE_KEY_ONLY in switches:
-        problems.append(
-            Problem(
-                "Large rows come with their key alone (handle-key-only): they are quarantined.",
-                "Use claim-check, or a larger max-message-bytes, in the changefeed's sink URI.",
-            )
+        yield Problem(
+            "Large rows come with their key alone (handle-key-only): they are quarantined.",
+            "Use claim-check, or a larger max-message-bytes, in the changefeed's sink URI.",
         )
     keyless = [f"{t.database}.{t.table}" for t in tables if t.key == ()]
     if keyless:
-        problems.append(
-            Problem(
-                f"No key is stated for {', '.join(keyless[:_SHOWN])}{' and others' if len(keyless) > _SHOWN else ''}.",
-                "Give these tables a primary key if you can: equal rows without a key are only counted.",
-            )
+        yield Problem(
+            f"No key is stated for {', '.join(keyless[:_SHOWN])}{' and others' if len(keyless) > _SHOWN else ''}.",
+            "Give these tables a primary key if you can: equal rows without a key are only counted.",
         )
-    return problems
 
 
-def _row_images(facts: Iterable[MessageFacts]) -> list[Problem]:
-    """Return the tables whose rows come with several sets of columns, in topics without schema changes."""
+def _row_images(facts: Iterable[MessageFacts]) -> Iterator[Problem]:
+    """Yield the tables whose rows come with several sets of columns, in topics without schema changes."""
     sets: dict[str, set[frozenset[str]]] = {}
     for table in (table for one in facts if one.kind == "row" for table in one.tables if table.has_complete_row):
         sets.setdefault(f"{table.database}.{table.table}", set()).add(frozenset(table.columns))
-    return [
-        Problem(
-            f"Rows of {name} come with {len(seen)} sets of columns: row images are not complete.",
-            "Set binlog_row_image=FULL at the source, then load the table again.",
-        )
-        for name, seen in sets.items()
-        if len(seen) > 1
-    ]
-
-
-def _as_row(table: TableFacts) -> dict[str, Any]:
-    key = None if table.key is None else list(table.key)
-    return {"database": table.database, "table": table.table, "key": key, "columns": dict(table.columns)}
-
-
-def _with_connectors(reports: list[TopicReport]) -> list[TopicReport]:
-    """Add a problem to the topics of a Debezium connector whose schema-change topic is not among the topics."""
-    with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
-    completed = []
-    for each in reports:
-        is_lacking = each.source and "row" in each.kinds and each.source not in with_schemas
-        if is_lacking and not each.dialect.startswith("TiCDC"):
-            problem = Problem(
-                f"The schema-change topic of the connector {each.source} is not among the topics.",
-                f"Take the topic {each.source} into the feed: it alone states which integers are unsigned, which texts hold "
-                "bytes, and all types if schemas.enable=false.",
+    for name, seen in sets.items():
+        if len(seen) > 1:
+            yield Problem(
+                f"Rows of {name} come with {len(seen)} sets of columns: row images are not complete.",
+                "Set binlog_row_image=FULL at the source, then load the table again.",
             )
-            each = replace(each, problems=[*each.problems, problem])  # noqa: PLW2901
-        completed.append(each)
-    return completed

@@ -4,8 +4,9 @@ Rows are compared as of a position. Within one history only the versions are com
 not at the other. Two histories of one table can also be compared version by version.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -60,26 +61,21 @@ class SampleRow:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How the rows of two sides differ.
+class DifferenceCounts:
+    """How the rows, or the versions, of two sides differ.
 
     Attributes:
         table: `database.table`.
-        before: the first side's position.
-        after: the second side's position.
         inserted: the number of rows that only the second side has.
         deleted: the number of rows that only the first side has.
         updated: the number of rows that both sides have, with different values.
         columns: column -> in how many of the updated rows it differs; columns that differ in none are left out.
         only_before: columns that only the first side has; they are not compared.
         only_after: columns that only the second side has; they are not compared.
-        samples: some rows of each kind, by key.
-        caveats: which position is not final yet, and why; a sentence each.
+        samples: some rows of each kind, by key; the key of a version names the commit_ts at which it begins, too.
     """
 
     table: str
-    before: int
-    after: int
     inserted: int
     deleted: int
     updated: int
@@ -87,6 +83,20 @@ class Difference:
     only_before: list[str]
     only_after: list[str]
     samples: list[SampleRow]
+
+
+@dataclass(frozen=True)
+class Difference(DifferenceCounts):
+    """How the rows of two sides differ.
+
+    Attributes:
+        before: the first side's position.
+        after: the second side's position.
+        caveats: which position is not final yet, and why; a sentence each.
+    """
+
+    before: int
+    after: int
     caveats: list[str]
 
     @property
@@ -96,30 +106,14 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class VersionDifference:
+class VersionDifference(DifferenceCounts):
     """How the versions of one table differ between two histories of it.
 
     Attributes:
-        table: `database.table`.
-        inserted: the number of versions that only the second history has.
-        deleted: the number of versions that only the first history has.
-        updated: the number of versions that both have, with different values.
-        columns: column -> in how many of the updated versions it differs; columns that differ in none are left out.
-        only_before: columns that only the first history has; they are not compared.
-        only_after: columns that only the second history has; they are not compared.
-        samples: some versions of each kind; `key` names the key and the commit_ts at which the version begins.
         earliest: the lowest commit_ts at which the histories differ; 0 if they have different columns; None if they are
             equal.
     """
 
-    table: str
-    inserted: int
-    deleted: int
-    updated: int
-    columns: dict[str, int]
-    only_before: list[str]
-    only_after: list[str]
-    samples: list[SampleRow]
     earliest: int | None
 
     @property
@@ -140,26 +134,17 @@ def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPL
     """
     histories = [side.lake.history(side.database, side.table) for side in (before, after)]
     names_before, names_after = map(_list_columns, histories)
-    columns_before, columns_after = source_columns(names_before), source_columns(names_after)
-    common = [column for column in columns_before if column in columns_after]
     query = _DiffQuery(
         engine_for(before.lake.session, *histories),
-        {"a": histories[0], "b": histories[1]},
-        common,
-        _join_sides(before, after, is_keyless=COPY.name in names_before or COPY.name in names_after),
+        dict(zip("ab", histories, strict=True)),
+        source_columns(names_before),
+        source_columns(names_after),
+        _join_sides(before, after, is_keyless=COPY.name in {*names_before, *names_after}),
     )
-    counts = query.count_rows()
     return Difference(
-        table=f"{after.database}.{after.table}",
+        **query.count_differences(f"{after.database}.{after.table}", samples),
         before=before.position,
         after=after.position,
-        inserted=counts["inserted"],
-        deleted=counts["deleted"],
-        updated=counts["updated"],
-        columns=query.name_counts(counts),
-        only_before=[column for column in columns_before if column not in columns_after],
-        only_after=[column for column in columns_after if column not in columns_before],
-        samples=query.fetch_samples(samples),
         caveats=[
             caveat
             for side in (before, after)
@@ -186,27 +171,18 @@ def compare_versions(
     """
     histories = [lake.history(database, table) for lake in (before, after)]
     names_before, names_after = map(_list_columns, histories)
-    common = [column for column in names_before if column in names_after]
     query = _DiffQuery(
         engine_for(before.session, *histories),
-        {"a": histories[0], "b": histories[1]},
-        common,
-        _join_versions(common),
+        dict(zip("ab", histories, strict=True)),
+        names_before,
+        names_after,
+        _join_versions({*names_before} & {*names_after}),
         "coalesce(l._cdc_key, r._cdc_key) || ' from ' || CAST(coalesce(l._cdc_from_ts, r._cdc_from_ts) AS STRING)",
     )
-    counts = query.count_rows()
-    only_before = [column for column in names_before if column not in common]
-    only_after = [column for column in names_after if column not in common]
+    have_same_columns = {*names_before} == {*names_after}
     return VersionDifference(
-        table=f"{database}.{table}",
-        inserted=counts["inserted"],
-        deleted=counts["deleted"],
-        updated=counts["updated"],
-        columns=query.name_counts(counts),
-        only_before=only_before,
-        only_after=only_after,
-        samples=query.fetch_samples(samples),
-        earliest=0 if only_before or only_after else query.find_earliest(),
+        **query.count_differences(f"{database}.{table}", samples),
+        earliest=query.find_earliest() if have_same_columns else 0,
     )
 
 
@@ -215,7 +191,7 @@ def _list_columns(history: LakeTable[HistoryCursor]) -> list[str]:
     return list(schema.names) if schema else []
 
 
-def _join_versions(columns: Sequence[str]) -> str:
+def _join_versions(columns: Container[str]) -> str:
     """Return the SQL that joins the versions of both histories, `l` and `r`, by key and begin."""
     order = ", ".join(column for column in _VERSION_ORDER if column in columns)
     number = f"row_number() OVER (PARTITION BY _cdc_key, _cdc_from_ts ORDER BY {order})"
@@ -245,40 +221,59 @@ class _DiffQuery:
     Attributes:
         engine: what runs them.
         tables: the histories by the names that `joined` has for them.
-        columns: the columns to compare.
+        columns_before: the first side's columns.
+        columns_after: the second side's columns.
         joined: the SQL that joins both sides.
         identity: the SQL of the text that names a joined row.
     """
 
     engine: Engine[Any]
     tables: dict[str, Any]
-    columns: Sequence[str]
+    columns_before: Sequence[str]
+    columns_after: Sequence[str]
     joined: str
     identity: str = "coalesce(l._cdc_key, r._cdc_key)"
 
-    def count_rows(self) -> dict[str, int]:
-        """Return the number of rows inserted, deleted and updated; as `c0`, `c1`, ... in how many each column differs."""
-        conditions = {"inserted": "insert", "deleted": "delete", "updated": "update"}
-        counted = {name: self._build_condition(op) for name, op in conditions.items()}
-        counted |= {f"c{n}": f"l._cdc_key = r._cdc_key AND {self._differs(c)}" for n, c in enumerate(self.columns)}
-        counts = ", ".join(f"count(CASE WHEN {condition} THEN 1 END) AS {name}" for name, condition in counted.items())
-        (row,) = self.engine.fetch(f"SELECT {counts} FROM {self.joined}", self.tables).to_pylist()
-        return dict(row)
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns to compare."""
+        return [column for column in self.columns_before if column in self.columns_after]
 
-    def name_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Return column -> in how many rows it differs, by `count_rows`; columns that differ in none are left out."""
-        return {column: counts[f"c{n}"] for n, column in enumerate(self.columns) if counts[f"c{n}"]}
+    @cached_property
+    def conditions(self) -> dict[str, str]:
+        """Kind of difference -> the SQL condition that a joined row is one."""
+        return {
+            "insert": "l._cdc_key IS NULL",
+            "delete": "r._cdc_key IS NULL",
+            "update": f"l._cdc_key = r._cdc_key AND {self._differs_in_any(self.columns)}",
+        }
 
-    def fetch_samples(self, count: int) -> list[SampleRow]:
-        """Return the first rows of each kind, by key."""
-        return [row for op in ("insert", "delete", "update") for row in self._fetch_samples_of(op, count)]
+    def count_differences(self, table: str, samples: int) -> dict[str, Any]:
+        """Return the attributes of `DifferenceCounts`; `samples`: how many rows of each kind."""
+        counted = self.conditions | {
+            f"c{n}": f"l._cdc_key = r._cdc_key AND {self._differs(column)}" for n, column in enumerate(self.columns)
+        }
+        selected = ", ".join(
+            f"count(CASE WHEN {condition} THEN 1 END) AS n_{name}" for name, condition in counted.items()
+        )
+        (counts,) = self.engine.fetch(f"SELECT {selected} FROM {self.joined}", self.tables).to_pylist()
+        return {
+            "table": table,
+            "inserted": counts["n_insert"],
+            "deleted": counts["n_delete"],
+            "updated": counts["n_update"],
+            "columns": {column: counts[f"n_c{n}"] for n, column in enumerate(self.columns) if counts[f"n_c{n}"]},
+            "only_before": [column for column in self.columns_before if column not in self.columns],
+            "only_after": [column for column in self.columns_after if column not in self.columns],
+            "samples": [row for op in self.conditions for row in self._fetch_samples(op, samples)],
+        }
 
-    def _fetch_samples_of(self, op: str, count: int) -> list[SampleRow]:
+    def _fetch_samples(self, op: str, count: int) -> list[SampleRow]:
         """Return the first rows of a kind, by key."""
         names = [(n, self.engine.name(column)) for n, column in enumerate(self.columns)]
         values = "".join(f", l.{name} AS l{n}, r.{name} AS r{n}" for n, name in names)
         sql = f"SELECT {self.identity} AS {_KEY}{values} FROM {self.joined} "
-        sql += f"WHERE {self._build_condition(op)} ORDER BY {_KEY} LIMIT {count}"
+        sql += f"WHERE {self.conditions[op]} ORDER BY {_KEY} LIMIT {count}"
         return [self._build_sample(op, row) for row in self.engine.fetch(sql, self.tables).to_pylist()]
 
     def find_earliest(self) -> int | None:
@@ -298,14 +293,6 @@ class _DiffQuery:
         (row,) = self.engine.fetch(sql, self.tables).to_pylist()
         earliest: int | None = row["earliest"]
         return earliest
-
-    def _build_condition(self, op: str) -> str:
-        """Return the SQL condition that a joined row is an insert, a delete or an update."""
-        if op == "insert":
-            return "l._cdc_key IS NULL"
-        if op == "delete":
-            return "r._cdc_key IS NULL"
-        return f"l._cdc_key = r._cdc_key AND {self._differs_in_any(self.columns)}"
 
     def _differs_in_any(self, columns: Sequence[str]) -> str:
         return f"({' OR '.join(map(self._differs, columns)) or 'false'})"
@@ -349,15 +336,15 @@ def _format_head(difference: Difference) -> list[str]:
     return [f"{difference.table} {positions}: rows {_format_counts(difference)}", *difference.caveats]
 
 
-def _format_counts(difference: Difference | VersionDifference) -> str:
+def _format_counts(difference: DifferenceCounts) -> str:
     return f"{difference.inserted} inserted, {difference.deleted} deleted, {difference.updated} updated"
 
 
-def _format_details(difference: Difference | VersionDifference) -> list[str]:
+def _format_details(difference: DifferenceCounts) -> list[str]:
     return [f"  {' '.join(cells)}" for cells in _list_details(difference)]
 
 
-def _list_details(difference: Difference | VersionDifference) -> Iterator[tuple[str, str, str]]:
+def _list_details(difference: DifferenceCounts) -> Iterator[tuple[str, str, str]]:
     """Yield what differs: `column` or an operation; the column or the key; how it differs."""
     yield from (("column", column, f"differs in {count} rows") for column, count in difference.columns.items())
     yield from (("column", column, "only before") for column in difference.only_before)

@@ -192,7 +192,7 @@ def test_what_a_rebuild_would_change(halves: tuple[Chain, list[Any]]) -> None:
 
 
 def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
-    same = Difference("shop.a", 1, 1, 0, 0, 0, {}, [], [], [], [])
+    same = Difference("shop.a", 0, 0, 0, {}, [], [], [], before=1, after=1, caveats=[])
     compared = [("shop.a", same), ("shop.b", replace(same, table="shop.b", deleted=1)), ("shop.c", None)]
     _fail_if_changed(build_op_context(), compared[:1])
     with pytest.raises(Failure, match=r"A rebuild would change shop\.b, shop\.c: the log shows how"):

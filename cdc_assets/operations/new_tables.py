@@ -1,19 +1,14 @@
 """The tables that a rebuild derives beside the existing ones, and the commits that replace these."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.cursor import Cursor
-from cdc_assets.lakehouse.decisions import DecisionsCursor
 from cdc_assets.lakehouse.history import HistoryCursor
-from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.raw_records import RawCursor
-from cdc_assets.lakehouse.registry_schemas import RegistryCursor
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
@@ -34,38 +29,24 @@ class NewTables(Lakehouse):
 
     Attributes:
         of: the feed's tables.
+        own_tables: the kinds of tables that are the feed's own.
     """
 
     of: Lakehouse = field(kw_only=True)
 
-    @cached_property
-    def raw_records(self) -> LakeTable[RawCursor]:
-        """The feed's own raw_records."""
-        return self.of.raw_records
+    own_tables: ClassVar[frozenset[str]] = frozenset(
+        ["raw_records", "registry_schemas", "initial_load", "loaded_rows", "decisions"]
+    )
 
-    @cached_property
-    def decisions(self) -> LakeTable[DecisionsCursor]:
-        """The feed's own decisions."""
-        return self.of.decisions
-
-    @cached_property
-    def registry_schemas(self) -> LakeTable[RegistryCursor]:
-        """The feed's own registry schemas."""
-        return self.of.registry_schemas
-
-    @cached_property
-    def loads(self) -> LakeTable[LoadsCursor]:
-        """The feed's own loads."""
-        return self.of.loads
+    def place(self, *parts: str) -> str:
+        """Return a path: of the feed's own tables below its root, of the new ones below the new root."""
+        is_own = parts[0].partition("/")[0] in self.own_tables
+        return self.of.place(*parts) if is_own else super().place(*parts)
 
     @property
     def loaded_before(self) -> LakeTable[ReleaseCursor]:
         """The feed's own released_changes, which name the loads so far."""
         return self.of.released_changes
-
-    def loaded_rows(self, database: str, table: str) -> LakeTable[HistoryCursor]:
-        """Return the feed's own loaded rows of a table."""
-        return self.of.loaded_rows(database, table)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import HoldReason, ReleaseCursor
 from cdc_assets.lakehouse.table import LakeTable
-from cdc_assets.lakehouse.table_schemas import SchemasCursor
 from cdc_assets.operations.diff import VersionDifference, compare_versions
 from cdc_assets.operations.new_tables import (
     NewTables,
@@ -41,10 +40,7 @@ class _NewHistories(NewTables):
 
     name: Name = field(kw_only=True)
 
-    @cached_property
-    def table_schemas(self) -> LakeTable[SchemasCursor]:
-        """The feed's own table schemas."""
-        return self.of.table_schemas
+    own_tables = NewTables.own_tables | {"table_schemas"}
 
     @cached_property
     def released_changes(self) -> LakeTable[ReleaseCursor]:

@@ -15,11 +15,11 @@ from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, va
 from cdc_assets.config.jdbc import JdbcUrlError, ServerAddress
 from cdc_assets.config.locations import LocationError
 from cdc_assets.lakehouse.cursor import CursorError
-from cdc_assets.lakehouse.decisions import DecisionVerdict
+from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import diff
-from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, record_decision
+from cdc_assets.operations.acknowledge import AcknowledgeError, record_decision
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.formatting import format_json
 from cdc_assets.operations.inspect import shown
@@ -59,17 +59,10 @@ _ERRORS = (
 )
 
 
-class _Difference(str):
-    """The output of a command whose two sides differ: the exit code is 1."""
-
-    __slots__ = ()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code.
+    """Run a command and return its exit code: 1 if it fails, with one line on standard error.
 
-    The code is 1 if the command fails, with one line on standard error, or if it finds that two sides differ. A command that
-    prints its output itself returns its own exit code.
+    A command that prints its output itself returns its own exit code.
     """
     parsed = build_parser().parse_args(arguments)
     try:
@@ -83,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(output, int):
         return output
     print(output, flush=True)
-    return int(isinstance(output, _Difference))
+    return 0
 
 
 def _require_feed(file: FeedsFile, name: str) -> None:
@@ -176,10 +169,7 @@ def _retry(file: FeedsFile, arguments: Namespace) -> str:
 
 
 def _acknowledge(file: FeedsFile, arguments: Namespace) -> str:
-    verdict = (
-        DecisionVerdict.APPLY if arguments.apply else DecisionVerdict.IGNORE if arguments.ignore else DecisionVerdict.AS
-    )
-    decision = build_decision(verdict, arguments.read_as)
+    decision = Decision(DecisionVerdict(arguments.verdict), arguments.read_as)
     held = record_decision(_open_lakehouse(file, arguments.feed), arguments.statement_id, decision)
     tables = ", ".join(".".join(name) for name in held.tables)
     return f"{tables}: the pipeline's next run continues after the decision about {held.statement}"
@@ -205,31 +195,27 @@ def _diff(file: FeedsFile, arguments: Namespace) -> str:
     return str((arguments.form or diff.format_diff_text)(difference))
 
 
-def _verify(file: FeedsFile, arguments: Namespace) -> str:
+def _verify(file: FeedsFile, arguments: Namespace) -> int:
     address = ServerAddress.from_jdbc_url(arguments.jdbc)
     lake = _open_lakehouse(file, arguments.feed)
     name = read.find_history(lake, arguments.table)
     position = find_final_position(lake, *name).position if arguments.at is None else arguments.at
     verification = verify_history(lake, file.feeds[arguments.feed], name, address, position, arguments.samples)
-    text = format_json(verification) if arguments.json else verify_text.format_text(verification)
-    return text if verification.is_equal else _Difference(text)
+    print(format_json(verification) if arguments.json else verify_text.format_text(verification), flush=True)
+    return int(not verification.is_equal)
 
 
-def _rebuild(file: FeedsFile, arguments: Namespace) -> str:
+def _rebuild(file: FeedsFile, arguments: Namespace) -> str | int:
+    def show(difference: diff.VersionDifference) -> None:
+        print(diff.format_versions_text(difference), flush=True)
+
     lake = _open_lakehouse(file, arguments.feed)
     name, feed = read.find_history(lake, arguments.table), file.feeds[arguments.feed]
-    if arguments.check:
-        difference = compare_table_with_rebuild(lake, feed, name, arguments.start)
-        text = diff.format_versions_text(difference)
-        return text if difference.is_equal else _Difference(text)
-    replaced = rebuild_table(
-        lake,
-        feed,
-        name,
-        arguments.start,
-        lambda difference: print(diff.format_versions_text(difference), flush=True),
-    )
-    return format_outcome(replaced)
+    if not arguments.check:
+        return format_outcome(rebuild_table(lake, feed, name, arguments.start, show))
+    difference = compare_table_with_rebuild(lake, feed, name, arguments.start)
+    show(difference)
+    return int(not difference.is_equal)
 
 
 def _report(file: FeedsFile, arguments: Namespace) -> str:
@@ -268,14 +254,14 @@ def _record(file: FeedsFile, arguments: Namespace) -> str:
     if topics:
         kafka = kafka.model_copy(update={"topics": tuple(topics), "topic_pattern": None})
     with Broker(kafka) as broker:
+        snapshot = broker.snapshot()
         available = {
             TopicPartition(name, number): OffsetRange(*bounds)
-            for name, topic in broker.snapshot().items()
+            for name, topic in snapshot.items()
             for number, bounds in topic.partitions.items()
         }
         chosen = ranges or _find_ranges(broker, available, arguments.start, arguments.end)
-    absent = sorted({*(topics or kafka.topics or ())} - {partition.topic for partition in available})
-    if absent:
+    if absent := sorted({*(kafka.topics or ())} - snapshot.keys()):
         raise SnapshotError(f"Kafka at {kafka.bootstrap_servers} has no topic {', '.join(absent)}")
     for partition, (start, end) in chosen.items():
         first, last = available.get(partition, OffsetRange(0, 0))
@@ -294,14 +280,15 @@ def _find_ranges(
     broker: Broker, available: Mapping[TopicPartition, OffsetRange], start: datetime | None, end: datetime | None
 ) -> dict[TopicPartition, OffsetRange]:
     """Return the offsets of each partition from the first record at or after `start` to the first at or after `end`."""
-    firsts = {partition: first for partition, (first, _) in available.items()}
-    starts = broker.offsets_at(available, start) if start else firsts
+    starts = broker.offsets_at(available, start) if start else {}
     ends = broker.offsets_at(available, end) if end else {}
     ranges = {}
-    for partition, (_, last) in available.items():
-        first = starts[partition] if starts[partition] >= 0 else last
-        until = ends.get(partition, -1)
-        ranges[partition] = OffsetRange(first, max(first, until if until >= 0 else last))
+    for partition, (earliest, latest) in available.items():
+        # -1 stands for the end of the partition.
+        first, until = (
+            latest if offset == -1 else offset for offset in (starts.get(partition, earliest), ends.get(partition, -1))
+        )
+        ranges[partition] = OffsetRange(first, max(first, until))
     return ranges
 
 

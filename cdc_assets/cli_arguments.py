@@ -153,8 +153,10 @@ def _add_hold_commands(commands: "argparse._SubParsersAction[argparse.ArgumentPa
         "statement_id", help="the statement's id, which `cdc-assets holds` and the failing check ddl_applied show"
     )
     decision = acknowledge.add_mutually_exclusive_group(required=True)
-    decision.add_argument("--apply", action="store_true", help="apply the statement")
-    decision.add_argument("--ignore", action="store_true", help="do nothing")
+    for verdict, effect in (("apply", "apply the statement"), ("ignore", "do nothing")):
+        decision.add_argument(
+            f"--{verdict}", dest="verdict", action="store_const", const=verdict, default="as", help=effect
+        )
     decision.add_argument("--as", dest="read_as", metavar="STATEMENT", help="apply this statement instead")
 
 

@@ -24,9 +24,9 @@ from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import build_table_asset, has_asset_per_table
 from cdc_assets.assets.table_list import read_table_list, refresh_table_list
 from cdc_assets.config import Feed
-from cdc_assets.lakehouse.decisions import DecisionVerdict
+from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.operations.acknowledge import AcknowledgeError, build_decision, record_decision
+from cdc_assets.operations.acknowledge import AcknowledgeError, record_decision
 from cdc_assets.operations.diff import Difference, format_diff_text, format_versions_text
 from cdc_assets.operations.maintenance.files import compact_tables, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
@@ -311,7 +311,7 @@ def _build_acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
     ) -> None:
         (name,) = _select_feeds(feeds, [config.feed])
         try:
-            decision = build_decision(config.verdict, config.read_as)
+            decision = Decision(config.verdict, config.read_as)
             held = record_decision(lakehouse.feed(name, pyspark), config.statement_id, decision)
         except AcknowledgeError as error:
             raise Failure(str(error), allow_retries=False) from None

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict, identify_statement
@@ -22,14 +21,12 @@ class HeldStatement:
     Attributes:
         id: its id.
         statement: its SQL.
-        why: why it was not applied.
         commit_ts: its position.
         tables: the (database, table) pairs that it blocks.
     """
 
     id: str
     statement: str
-    why: str
     commit_ts: int
     tables: list[tuple[str, str]]
 
@@ -43,39 +40,23 @@ def list_held_statements(lake: Lakehouse) -> list[HeldStatement]:
             by_id.setdefault(hold.first["statement_id"], []).append(hold)
     statements = [
         HeldStatement(
-            statement_id,
-            holds[0].first["statement"],
-            holds[0].first["why"],
-            holds[0].since,
-            sorted((hold.database, hold.table) for hold in holds),
+            statement_id, holds[0].first["statement"], holds[0].since, sorted((h.database, h.table) for h in holds)
         )
         for statement_id, holds in by_id.items()
     ]
     return sorted(statements, key=lambda statement: statement.commit_ts)
 
 
-def build_decision(verdict: DecisionVerdict, read_as: str | None) -> Decision:
-    """Return a decision.
-
-    Args:
-        verdict: what to do with the statement.
-        read_as: the statement to apply instead; only with the verdict `as`.
-
-    Raises:
-        AcknowledgeError: `read_as` is missing, or goes with another verdict.
-    """
-    if (verdict is DecisionVerdict.AS) != bool(read_as):
-        raise AcknowledgeError("Give a statement to apply instead with the verdict as, and with no other verdict.")
-    return Decision(verdict, read_as)
-
-
 def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> HeldStatement:
     """Record a decision about a statement that waits, and return the statement; the pipeline's next run follows it.
 
     Raises:
-        AcknowledgeError: the statement does not wait, was decided before, or is to be applied and cannot be read.
+        AcknowledgeError: the decision has no statement to apply instead, or one that its verdict does not use; the statement
+            does not wait, was decided before, or is to be applied and cannot be read.
         ConcurrentRunError: somebody else recorded a decision at the same moment.
     """
+    if (decision.verdict is DecisionVerdict.AS) != bool(decision.read_as):
+        raise AcknowledgeError("Give a statement to apply instead with the verdict as, and with no other verdict.")
     held = {statement.id: statement for statement in list_held_statements(lake)}
     if statement_id in lake.read_decisions():
         raise AcknowledgeError(
@@ -92,8 +73,18 @@ def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> H
             "that can be read with as."
         )
     cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
-    rows = [_build_row(statement, decision)]
-    lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))
+    database, table = statement.tables[0]
+    row = {
+        "statement_id": statement.id,
+        "verdict": str(decision.verdict),
+        "read_as": decision.read_as,
+        "decided_at": datetime.now(UTC),
+        "commit_ts": statement.commit_ts,
+        "database": database,
+        "table": table,
+        "ddl_statement": statement.statement,
+    }
+    lake.decisions.commit(lake.decisions.stage_rows([row]), DecisionsCursor(sequence=cursor.sequence + 1))
     return statement
 
 
@@ -104,25 +95,11 @@ def _find_reading_error(lake: Lakehouse, statement: HeldStatement, decision: Dec
     """
     if decision.verdict is DecisionVerdict.APPLY:
         rows = [row for row in lake.schema_rows() if row["ddl_statement"] is not None]
-        own = [r for r in rows if identify_statement(r) == statement.id]
-        return next((row["error"] for row in own if row["error"] and row["actions"] is None), None)
+        errors = (row["error"] for row in rows if row["actions"] is None and identify_statement(row) == statement.id)
+        return next(filter(None, errors), None)
     if decision.read_as is not None:
         try:
             read_statement(decision.read_as)
         except SqlSyntaxError as error:
             return str(error)
     return None
-
-
-def _build_row(statement: HeldStatement, decision: Decision) -> dict[str, Any]:
-    database, table = statement.tables[0]
-    return {
-        "statement_id": statement.id,
-        "verdict": str(decision.verdict),
-        "read_as": decision.read_as,
-        "decided_at": datetime.now(UTC),
-        "commit_ts": statement.commit_ts,
-        "database": database,
-        "table": table,
-        "ddl_statement": statement.statement,
-    }

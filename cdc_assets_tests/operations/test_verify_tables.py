@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession
 from cdc_assets.config import SourceComparison
 from cdc_assets.config.jdbc import PASSWORD, USER
 from cdc_assets.operations.verify import tables
-from cdc_assets.operations.verify.later import holds_image
 from cdc_assets.operations.verify.sides import RowVersion
-from cdc_assets.operations.verify.tables import verify_tables
+from cdc_assets.operations.verify.tables import holds_image, verify_tables
 from cdc_assets.operations.verify.verification import Grade, NotCompared, Verification
 from cdc_assets_tests import mariadb
 from cdc_assets_tests.mariadb import MariaDB

@@ -4,7 +4,7 @@ A row's chunk comes from a hash of its key, as servers and Delta sort texts by d
 counts and sums of digests travel; for differing ones their rows' digests; for the samples the values.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,12 +21,7 @@ from cdc_assets.mysql_types.canonical import canonical_form
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
 from cdc_assets.operations.finality import describe_position_not_final, find_final_position
 from cdc_assets.operations.keys import encode_key, encode_row_key, find_key_columns
-from cdc_assets.operations.verify.differences import (
-    Differences,
-    RowImages,
-    find_differing_chunks,
-    find_differing_rows,
-)
+from cdc_assets.operations.verify.differences import RowImages, find_differing_chunks, find_differing_rows
 from cdc_assets.operations.verify.digests import ComparedColumn, RowDigests
 from cdc_assets.operations.verify.sides import CanonicalRow, HistorySide, SourceSide
 from cdc_assets.operations.verify.verification import DIFFERENCE_KINDS, ColumnTexts, DifferingRow, Verification
@@ -36,7 +31,6 @@ from cdc_assets.version import software_versions
 
 _ROWS_A_CHUNK = 1000  # about
 _MAX_CHUNKS = 1 << 16
-_COLUMNS_CHANGED = "its columns changed while it was compared"
 _READ_AS_IT_IS_NOW = (
     "The source is read as it is now: what it did after the position shows as a difference, and a difference that it has "
     "undone since does not show."
@@ -44,7 +38,7 @@ _READ_AS_IT_IS_NOW = (
 
 
 class ColumnsChangedError(RuntimeError):
-    """The table no longer has the columns that a comparison of it began with; the message is one line."""
+    """The table no longer has the columns that a comparison of it began with."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +49,14 @@ class Comparison:
         name: database and table.
         digests: how rows become digests.
         is_at_position: whether the source was read as of the position.
-        differences: the rows that differ.
+        images: row id -> what both sides hold of a row that differs.
         verification: the outcome if all of them count, without samples.
     """
 
     name: tuple[str, str]
     digests: RowDigests
     is_at_position: bool
-    differences: Differences
+    images: Mapping[bytes, RowImages]
     verification: Verification
 
     def history_side(self, lake: Lakehouse) -> HistorySide:
@@ -78,7 +72,7 @@ class Comparison:
             column.history_name in schema.names and column.form.accepts(schema.field(column.history_name).type)
             for column in self.digests.columns
         ):
-            raise ColumnsChangedError(_COLUMNS_CHANGED)
+            raise ColumnsChangedError
         return HistorySide(table, engine, self.verification.position, self.digests)
 
     def source_side(self, snapshot: DatabaseSnapshot) -> SourceSide:
@@ -89,7 +83,7 @@ class Comparison:
         """
         columns = {column.name for column in snapshot.columns(*self.name)}
         if not all(column.name in columns for column in self.digests.columns):
-            raise ColumnsChangedError(_COLUMNS_CHANGED)
+            raise ColumnsChangedError
         return SourceSide(snapshot, qualified_name(*self.name), self.digests)
 
 
@@ -116,19 +110,10 @@ def verify_history(
     """
     with open_snapshot(address, position) as snapshot:
         comparison = compare_rows(lake, name, snapshot, position, samples)
-        rows = read_samples(lake, feed, comparison, snapshot, comparison.differences.images, samples)
+        rows = read_samples(lake, feed, comparison, snapshot, comparison.images, samples)
         caveats = [] if comparison.is_at_position else [_READ_AS_IT_IS_NOW]
         verification = comparison.verification
         return replace(verification, samples=rows, caveats=[*verification.caveats, *caveats])
-
-
-class _NoKeyError(SourceError):
-    """Not the whole key can be compared."""
-
-    def __init__(self, name: tuple[str, str], columns: Sequence[str]) -> None:
-        super().__init__(
-            f"{'.'.join(name)}: its rows cannot be matched, as {', '.join(columns)} of its key cannot be compared."
-        )
 
 
 def compare_rows(
@@ -154,11 +139,13 @@ def compare_rows(
     source = SourceSide(snapshot, qualified_name(*name), digests)
     rows, source_rows = history.count_rows(), source.count_rows()
     if lost_key and (rows or source_rows):  # a table that was created anew, and has no row yet, has its old columns
-        raise _NoKeyError(name, lost_key)
+        raise SourceError(
+            f"{'.'.join(name)}: its rows cannot be matched, as {', '.join(lost_key)} of its key cannot be compared."
+        )
     chunks = min(_MAX_CHUNKS, max(rows, source_rows) // _ROWS_A_CHUNK + 1)
     sums, source_sums = history.sum_chunks(chunks), source.sum_chunks(chunks)
     differing = find_differing_chunks(sums, source_sums)
-    differences = find_differing_rows(history, source, differing, chunks, most)
+    counts, images = find_differing_rows(history, source, differing, chunks, most)
     verification = Verification(
         table=".".join(name),
         position=position,
@@ -171,14 +158,14 @@ def compare_rows(
         differing_chunks=len(differing),
         digest=sums.digest,
         source_digest=source_sums.digest,
-        counts=differences.counts,
+        counts=counts,
         samples=[],
         compared=[column.name for column in digests.columns],
         not_compared=not_compared,
         caveats=describe_position_not_final(position, find_final_position(lake, *name)),
         versions=software_versions(),
     )
-    return Comparison(name, digests, snapshot.is_at_position, differences, verification)
+    return Comparison(name, digests, snapshot.is_at_position, images, verification)
 
 
 def read_samples(
@@ -203,7 +190,21 @@ def read_samples(
         kind: sorted(row_id for row_id, row in images.items() if row.kind == kind)[:samples]
         for kind in DIFFERENCE_KINDS
     }
-    return list(_read_samples(lake, feed, comparison, snapshot, ids))
+    keys, rows = comparison.history_side(lake).read_rows([*ids["extra"], *ids["changed"]])
+    source_rows = comparison.source_side(snapshot).read_rows([*ids["missing"], *ids["changed"]])
+    digests = comparison.digests
+    differing = []
+    for kind, row_id in [(each, row_id) for each in DIFFERENCE_KINDS for row_id in ids[each]]:
+        own, origin = rows.get(row_id), source_rows.get(row_id)
+        row = own or origin
+        if row is None:
+            continue  # A run has changed the history since its digests were read.
+        columns = [c for c in digests.columns if own is None or origin is None or own[c.name] != origin[c.name]]
+        key = {column.name: column.format_value(row[column.name]) for column in digests.id_columns}
+        given = _encode_source_key(digests, key) if own is None else keys[row_id]
+        life = explain_row(lake, feed, comparison.verification.table, [given])
+        differing.append(DifferingRow(kind, key, _format_columns(own, columns), _format_columns(origin, columns), life))
+    return differing
 
 
 def _choose_columns(
@@ -241,29 +242,6 @@ def _choose_columns(
 
 def _read_schema(table: LakeTable[Any], engine: Engine[Any]) -> pa.Schema:
     return engine.fetch("SELECT * FROM h LIMIT 0", {"h": table}).schema
-
-
-def _read_samples(
-    lake: Lakehouse,
-    feed: Feed,
-    comparison: Comparison,
-    snapshot: DatabaseSnapshot,
-    ids: Mapping[str, Sequence[bytes]],
-) -> Iterator[DifferingRow]:
-    """Yield the rows with these ids, by kind of difference, each with its life."""
-    keys, rows = comparison.history_side(lake).read_rows([*ids["extra"], *ids["changed"]])
-    source_rows = comparison.source_side(snapshot).read_rows([*ids["missing"], *ids["changed"]])
-    digests = comparison.digests
-    for kind, row_id in [(each, row_id) for each in DIFFERENCE_KINDS for row_id in ids[each]]:
-        own, origin = rows.get(row_id), source_rows.get(row_id)
-        row = own or origin
-        if row is None:
-            continue  # A run has changed the history since its digests were read.
-        columns = [c for c in digests.columns if own is None or origin is None or own[c.name] != origin[c.name]]
-        key = {column.name: column.format_value(row[column.name]) for column in digests.id_columns}
-        given = _encode_source_key(digests, key) if own is None else keys[row_id]
-        life = explain_row(lake, feed, comparison.verification.table, [given])
-        yield DifferingRow(kind, key, _format_columns(own, columns), _format_columns(origin, columns), life)
 
 
 def _encode_source_key(digests: RowDigests, key: ColumnTexts) -> str:

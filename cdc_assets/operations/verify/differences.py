@@ -31,19 +31,6 @@ class RowImages:
         return 1 if self.kind == "changed" else abs(sum(self.history.values()) - sum(self.source.values()))
 
 
-@dataclass(frozen=True)
-class Differences:
-    """The rows that differ.
-
-    Attributes:
-        counts: kind of difference -> number of rows.
-        images: row id -> what both sides hold of the row; of each kind those with the lowest ids.
-    """
-
-    counts: dict[str, int]
-    images: dict[bytes, RowImages]
-
-
 def count_by_kind(images: Iterable[RowImages]) -> dict[str, int]:
     """Return kind of difference -> number of rows."""
     counts = dict.fromkeys(DIFFERENCE_KINDS, 0)
@@ -60,8 +47,20 @@ def find_differing_chunks(history: ChunkSums, source: ChunkSums) -> list[tuple[i
 
 def find_differing_rows(
     history: HistorySide, source: SourceSide, differing: Sequence[tuple[int, int]], chunks: int, most: int
-) -> Differences:
-    """Return the rows that differ in the differing chunks, with the images of at most `most` rows of each kind."""
+) -> tuple[dict[str, int], dict[bytes, RowImages]]:
+    """Compare the rows of the differing chunks.
+
+    Args:
+        history: the history.
+        source: the source.
+        differing: the chunks, as `find_differing_chunks` returns them.
+        chunks: the number of all chunks.
+        most: of how many rows of each kind of difference to return the images.
+
+    Returns:
+        Kind of difference -> number of rows; and row id -> what both sides hold of the row, of each kind those with the
+        lowest ids.
+    """
     counts = dict.fromkeys(DIFFERENCE_KINDS, 0)
     by_kind: dict[str, dict[bytes, RowImages]] = {kind: {} for kind in DIFFERENCE_KINDS}
     low, high = pc.field("surplus_min"), pc.field("surplus_max")
@@ -78,12 +77,12 @@ def find_differing_rows(
             images = _read_images(digests.filter(pc.is_in(digests["id"], value_set=lowest)))
             rows = by_kind[kind] | {row_id: RowImages(kind, *sides) for row_id, sides in images.items()}
             by_kind[kind] = {row_id: rows[row_id] for row_id in sorted(rows)[:most]}
-    return Differences(counts, {row_id: row for rows in by_kind.values() for row_id, row in rows.items()})
+    return counts, {row_id: row for rows in by_kind.values() for row_id, row in rows.items()}
 
 
 def read_source_images(source: SourceSide, ids: Sequence[bytes]) -> dict[bytes, Image]:
-    """Return what the source holds of the rows with these ids, by id; rows that it lacks are left out."""
-    digests = list(source.read_digests_of_rows(ids)) if ids else []
+    """Return what the source holds of the rows with these ids, at least one, by id; rows that it lacks are left out."""
+    digests = list(source.read_digests_of_rows(ids))
     images = _read_images(_sum_digests(digests)) if digests else {}
     return {row_id: source for row_id, (_, source) in images.items()}
 

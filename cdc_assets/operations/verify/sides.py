@@ -101,11 +101,8 @@ class HistorySide:
 
     def _select_ids(self, ids: Iterable[bytes], where: str | None = None) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         selected = pa.array(list(ids), ROW_ID)
-        return (
-            self._select_rows(lambda row_ids: pc.is_in(row_ids, value_set=selected), where)
-            if len(selected)
-            else iter(())
-        )
+        if len(selected):
+            yield from self._select_rows(lambda row_ids: pc.is_in(row_ids, value_set=selected), where)
 
     def _select_rows(
         self, is_selected: Callable[[pa.Array], pa.Array], where: str | None = None

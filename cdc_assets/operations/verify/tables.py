@@ -6,7 +6,8 @@ change has left in the history never is.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from logging import Logger
@@ -20,9 +21,8 @@ from cdc_assets.operations.diff import DEFAULT_SAMPLES
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.verify.compare import ColumnsChangedError, Comparison, compare_rows, read_samples
-from cdc_assets.operations.verify.differences import RowImages, count_by_kind, read_source_images
-from cdc_assets.operations.verify.later import find_rows_held_later
-from cdc_assets.operations.verify.sides import count_rows
+from cdc_assets.operations.verify.differences import Image, RowImages, count_by_kind, read_source_images
+from cdc_assets.operations.verify.sides import RowVersion, count_rows
 from cdc_assets.operations.verify.verification import Grade, NotCompared, Verification
 from cdc_assets.sources.mysql import MissingTableError, SourceError, open_snapshot
 from cdc_assets.stages.history.progress_file import list_holds
@@ -105,8 +105,11 @@ def _attempt(name: Name, log: Logger, action: Callable[[], T]) -> T | NotCompare
     """Return the result of an action on a table, or why it failed, so that the other tables go on."""
     try:
         return action()
-    except ColumnsChangedError as error:
-        return NotCompared(Grade.WARNING, f"The table was not compared: {error}. The next run of the job compares it.")
+    except ColumnsChangedError:
+        return NotCompared(
+            Grade.WARNING,
+            "The table was not compared: its columns changed while it was compared. The next run of the job compares it.",
+        )
     except SourceError as error:
         reason = str(error)
     except Exception as error:
@@ -133,7 +136,7 @@ def _compare(lake: Lakehouse, feed: Feed, settings: SourceComparison, name: Name
             return NotCompared(
                 Grade.PASSED, "The source has no such table, and the history has no row at its position."
             )
-        images = comparison.differences.images
+        images = comparison.images
         if comparison.is_at_position or not images:
             return replace(
                 comparison.verification,
@@ -170,15 +173,59 @@ def _look_for_rows(lake: Lakehouse, table: _Waiting, log: Logger) -> None:
     if sequence == table.sequence:
         return
     table.sequence = sequence
-    for row_id in find_rows_held_later(lake, table.comparison, table.images):
+    for row_id in _find_rows_held_later(lake, table.comparison, table.images):
         del table.images[row_id]
     log.info(f"{'.'.join(table.name)}: {len(table.images)} rows are not in the history yet as the source had them")
+
+
+def _find_rows_held_later(lake: Lakehouse, comparison: Comparison, images: Mapping[bytes, RowImages]) -> set[bytes]:
+    """Return the ids of the rows that the history, as it is now, holds at the position or later as the source had them.
+
+    Args:
+        lake: the feed's tables.
+        comparison: in which the rows differ.
+        images: row id -> what both sides held of the row.
+    """
+    versions: dict[bytes, list[RowVersion]] = {row_id: [] for row_id in images}
+    for version in comparison.history_side(lake).read_versions(images):
+        versions[version.row_id].append(version)
+    position, has_key = comparison.verification.position, bool(comparison.digests.key)
+    return {
+        row_id for row_id, row in images.items() if holds_image(versions[row_id], position, row.source, has_key=has_key)
+    }
+
+
+def holds_image(versions: Sequence[RowVersion], position: int, image: Image, *, has_key: bool) -> bool:
+    """Return whether the versions of a row hold an image at a position or later.
+
+    Args:
+        versions: those that are valid at the position or later, or begin there.
+        position: a commit_ts.
+        image: what the source had of the row; empty: nothing.
+        has_key: whether the table has a key, so that only one version of a row is valid at a time.
+    """
+    # A clock that has whole seconds gives a version no time if the row changes again within the second.
+    if has_key and any(version.from_ts == version.to_ts and image == {version.digest: 1} for version in versions):
+        return True
+    changes: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int), {position: defaultdict(int)})
+    for version in versions:
+        changes[max(version.from_ts, position)][version.digest] += 1
+        if version.to_ts is not None:
+            changes[max(version.to_ts, position)][version.digest] -= 1
+    held: dict[int, int] = {}
+    for commit_ts in sorted(changes):
+        for digest, change in changes[commit_ts].items():
+            held[digest] = held.get(digest, 0) + change
+        held = {digest: count for digest, count in held.items() if count}
+        if held == image:
+            return True
+    return False
 
 
 def _conclude(lake: Lakehouse, feed: Feed, settings: SourceComparison, table: _Waiting) -> Verification:
     """Read the rows that the history never held from the source again: those that are as they were differ indeed."""
     comparison, verification = table.comparison, table.comparison.verification
-    examined = comparison.differences.images
+    examined = comparison.images
     real: dict[bytes, RowImages] = {}
     samples = []
     if table.images:
@@ -203,5 +250,5 @@ def _conclude(lake: Lakehouse, feed: Feed, settings: SourceComparison, table: _W
     )
 
 
-def _count_rows(images: dict[bytes, RowImages]) -> int:
+def _count_rows(images: Mapping[bytes, RowImages]) -> int:
     return sum(row.rows for row in images.values())

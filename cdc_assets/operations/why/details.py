@@ -60,7 +60,7 @@ class StepDetails:
         by_lower_name = {name.lower(): kind for name, kind in declared.items()}
         types: dict[str, str] = {}
         for column in columns_in(protocol, layout):
-            override = feed.columns.get(f"{self.evidence.database}.{self.evidence.table}.{column.name}")
+            override = feed.columns.get(".".join([*self.evidence.name, column.name]))
             kind = reader_of(protocol, column).resolve(column, by_lower_name.get(column.name.lower()), override)
             types[column.name] = "unknown" if kind is None else str(kind)
         return types

@@ -16,7 +16,7 @@ from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.query import Arrow, engine_for
-from cdc_assets.lakehouse.released_changes import ReleasedKind
+from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.keys import encode_image_key, list_key_values
 from cdc_assets.operations.why.life import Row
@@ -69,8 +69,7 @@ class Evidence:
     Attributes:
         lake: the feed's tables.
         feed: the feed's settings.
-        database: the source's database.
-        table: the source's table.
+        name: the source's database and table.
         key_columns: the columns of the key; empty: the table has none; None: unknown.
         key: the key as the tables hold it.
         until: rows above this commit_ts are left out.
@@ -78,8 +77,7 @@ class Evidence:
 
     lake: Lakehouse
     feed: Feed
-    database: str
-    table: str
+    name: tuple[str, str]
     key_columns: Sequence[str] | None
     key: str
     until: int
@@ -90,9 +88,14 @@ class Evidence:
         return not (self.versions or self.changes or self.events)
 
     @cached_property
+    def release_cursor(self) -> ReleaseCursor:
+        """How far the gate has come."""
+        return self.lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+
+    @cached_property
     def versions(self) -> list[Row]:
         """The rows of the history table, by `_cdc_from_ts` and end."""
-        history = self.lake.history(self.database, self.table)
+        history = self.lake.history(*self.name)
         if not history.exists():
             return []
         engine = engine_for(self.lake.session, history)
@@ -109,15 +112,14 @@ class Evidence:
 
     def _read_typed_load(self) -> list[Row]:
         """Return the key's rows in the typed files of the load that the history begins with, as released changes."""
-        cursor = self.lake.released_changes.cursor()
-        of_table = (each for each in cursor.loads if (each.database, each.table) == self._name) if cursor else ()
+        of_table = (each for each in self.release_cursor.loads if (each.database, each.table) == self.name)
         load = next((each for each in of_table if each.folder), None)
         if load is None or load.position > self.until:
             return []
         layouts = (r for r in self._layouts if r["commit_ts"] == load.position and is_loaded_layout(r["layout"]))
         change = {"topic": LOAD_TOPIC, "partition": 0, "index": 0, "op": str(Op.SNAPSHOT), "events": 0}
         change |= {column: value for column, value in next(layouts).items() if column in _CHANGE_COLUMNS}
-        loaded = self.lake.loaded_rows(*self._name)
+        loaded = self.lake.loaded_rows(*self.name)
         has_key = pc.field("_cdc_key") == self.key
         changes: list[Row] = []
         for file in loaded.list_staged(load.folder).files:
@@ -161,7 +163,8 @@ class Evidence:
         # Images are large, so do not read them where every event states its key.
         if not self._select(events, ["commit_ts", *_PLACE], is_unkeyed, limit=1):
             return []
-        patterns = [_ARROW.text(f"%{_escape_like(_plain_part(text))}%") for text in list_key_values(self.key)]
+        parts = (_plain_part(text).replace("_", r"\_") for text in list_key_values(self.key))
+        patterns = [_ARROW.text(f"%{part}%") for part in parts]
         conditions = [" AND ".join(f"{image} LIKE {text}" for text in patterns) or "true" for image in _IMAGES]
         rows = self._select(events, _EVENT_COLUMNS, f"{is_unkeyed} AND (({conditions[0]}) OR ({conditions[1]}))")
         return [event | _keys_of_images(event, event["key_columns"] or self.key_columns or []) for event in rows]
@@ -189,7 +192,7 @@ class Evidence:
     @cached_property
     def schemas(self) -> list[Row]:
         """All rows of table_schemas about the table."""
-        return self.lake.schema_rows([self._name])
+        return self.lake.schema_rows([self.name])
 
     @cached_property
     def layouts(self) -> dict[int, str]:
@@ -201,7 +204,7 @@ class Evidence:
         changes = self.lake.released_changes
         columns = ("database", "table", "release", "commit_ts", "layout_id", "layout")
         rows: list[Row] = changes.fetch(changes.files(kind=str(ReleasedKind.LAYOUT)), *columns).to_pylist()
-        return [row for row in rows if (row["database"], row["table"]) == self._name]
+        return [row for row in rows if (row["database"], row["table"]) == self.name]
 
     @cached_property
     def quarantined_values(self) -> list[Row]:
@@ -226,7 +229,7 @@ class Evidence:
         files = [file for file in quarantine.files() if file.rows]
         if not files or not values:
             return []
-        words = [_match_word(text) for text in (self.table, *values)]
+        words = [_match_word(text) for text in (self.name[1], *values)]
         rows = quarantine.fetch(files, *_QUARANTINE_COLUMNS, "column", "value").to_pylist()
         return [
             {column: row[column] for column in _QUARANTINE_COLUMNS}
@@ -246,12 +249,9 @@ class Evidence:
         return sorted(rows, key=_by_position)
 
     @property
-    def _name(self) -> tuple[str, str]:
-        return self.database, self.table
-
-    @property
     def _of_table(self) -> str:
-        return f"database = {_ARROW.text(self.database)} AND {_ARROW.name('table')} = {_ARROW.text(self.table)}"
+        database, table = map(_ARROW.text, self.name)
+        return f"database = {database} AND {_ARROW.name('table')} = {table}"
 
 
 def _by_position(row: Row) -> tuple[int, EventPlace]:
@@ -270,11 +270,6 @@ def _keys_of_images(event: Row, columns: Sequence[str]) -> Row:
 def _list_numbers(numbers: Iterable[int | None]) -> str:
     """Return distinct numbers as the inside of an SQL `IN (...)`; -1, which no row has, if there are none."""
     return ", ".join(str(number) for number in {n for n in numbers if n is not None} or {-1})
-
-
-def _escape_like(text: str) -> str:
-    """Return a text as it is written in a pattern of LIKE."""
-    return "".join(f"\\{character}" if character in "\\%_" else character for character in text)
 
 
 def _plain_part(text: str) -> str:

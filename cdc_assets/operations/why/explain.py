@@ -56,10 +56,10 @@ def explain_row(
     except ValueError as error:
         raise ExplainError(f"{name}: {error}") from None
     key_columns, until = match_key_columns(parsed, keys), OPEN_END if at is None else at
-    evidence = Evidence(lake, feed, database, table, key_columns, parsed, until)
+    evidence = Evidence(lake, feed, (database, table), key_columns, parsed, until)
     if evidence.is_empty:
         typed = find_key_by_typed_values(lake, database, table, key_columns, key)
-        evidence = Evidence(lake, feed, database, table, key_columns, typed or parsed, until)
+        evidence = Evidence(lake, feed, (database, table), key_columns, typed or parsed, until)
     fates = EventFates(evidence)
     cursor = lake.history(database, table).cursor() or HistoryCursor(sequence=0)
     steps = StepBuilder(evidence, fates, StepDetails(evidence, with_messages)).build_steps()

@@ -36,7 +36,7 @@ class EventFates:
     @cached_property
     def applied_release(self) -> int:
         """The newest release whose changes the history has."""
-        return find_applied_release(self.evidence.lake, *self._name)
+        return find_applied_release(self.evidence.lake, *self.evidence.name)
 
     def find_change(self, event: Row) -> Row | None:
         """Return the released change that an event made; None: it made none, or maintenance has deleted it."""
@@ -48,12 +48,12 @@ class EventFates:
 
     def decide_fate(self, event: Row) -> FateWithReason:
         """Return the fate and its reason of an event that made no released change."""
-        if not self.evidence.feed.takes(*self._name):
+        if not self.evidence.feed.takes(*self.evidence.name):
             return Fate.NO_EFFECT, "The feed's setting `tables` leaves the table out."
         cause = self._explain_wait(event)
         if cause is not None:
             return Fate.PENDING, cause
-        loaded_at = self._cursor.loaded_at.get(self._name)
+        loaded_at = self._cursor.loaded_at.get(self.evidence.name)
         if loaded_at is not None and event["commit_ts"] <= loaded_at:
             dump = f"the dump that the table was loaded from, as of {format_position(loaded_at)}"
             return Fate.NO_EFFECT, f"Its outcome is contained in {dump}."
@@ -62,7 +62,7 @@ class EventFates:
     def decide_fate_of_change(self, change: Row) -> FateWithReason:
         """Return the fate and its reason of a released change that opened no version and closed none."""
         if change["release"] > self.applied_release:
-            hold = blocked_tables(self.evidence.lake).get(self._name)
+            hold = blocked_tables(self.evidence.lake).get(self.evidence.name)
             cause = describe_hold(hold, self.evidence.lake.feed) if hold else "the next run applies it to the history"
             return Fate.PENDING, f"It is released, and not in the history yet: {cause}."
         if change["op"] == Op.DELETE:
@@ -145,16 +145,12 @@ class EventFates:
         return has_shown_watermark(self._cursor) and event["batch"] > self._cursor.ungated
 
     @property
-    def _name(self) -> tuple[str, str]:
-        return self.evidence.database, self.evidence.table
-
-    @cached_property
     def _cursor(self) -> ReleaseCursor:
-        return self.evidence.lake.released_changes.cursor() or ReleaseCursor(sequence=0)
+        return self.evidence.release_cursor
 
     @cached_property
     def _hold(self) -> Hold | None:
-        return next((hold for hold in self._cursor.holds if (hold.database, hold.table) == self._name), None)
+        return next((hold for hold in self._cursor.holds if (hold.database, hold.table) == self.evidence.name), None)
 
     @cached_property
     def _changes(self) -> dict[EventPlace, Row]:

@@ -133,9 +133,7 @@ class StepBuilder:
 
     def _explain_snapshot_end(self, commit_ts: int) -> str:
         """Return why a row ended without a delete at a position where all rows of the table were read."""
-        cursor = self.evidence.lake.released_changes.cursor()
-        load = (self.evidence.database, self.evidence.table, commit_ts)
-        loads = cursor.loads if cursor else []
+        load, loads = (*self.evidence.name, commit_ts), self.evidence.release_cursor.loads
         if any(each.is_reload and (each.database, each.table, each.position) == load for each in loads):
             return "The table was loaded again, and the dump does not have the row."
         return "The connector took a snapshot of the whole table, which does not have the row."

@@ -5,12 +5,9 @@
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.query import engine_for
+from cdc_assets.lakehouse.query import Arrow, engine_for
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.stages.history.progress_file import list_holds, read_progress
 from cdc_assets.tso import time_text
@@ -93,14 +90,14 @@ def _bound_by_watermark(lake: Lakehouse, released: ReleaseCursor, database: str,
 def _find_lowest_unapplied(lake: Lakehouse, released: ReleaseCursor, database: str, table: str) -> int | None:
     """Return the lowest commit_ts of a released change or statement that the history may lack; None: it lacks none."""
     applied = find_applied_release(lake, database, table)
-    files = [file for file in lake.released_changes.files() if file.high.get("release", 0) > applied]
-    if applied >= released.sequence or not files:
+    if applied >= released.sequence:
         return None
-    rows = lake.released_changes.fetch(files, "kind", "release", "commit_ts", "database", "table")
-    of_table = pc.and_(pc.equal(rows["database"], database), pc.equal(rows["table"], table))
+    engine = Arrow()
     # A statement can also change other tables than the one that its message names.
-    may_concern = pc.or_(of_table, pc.equal(rows["kind"], str(ReleasedKind.DDL)))
-    is_no_change = pc.is_in(rows["kind"], pa.array([str(ReleasedKind.LAYOUT), str(ReleasedKind.REPEAT)]))
-    is_unapplied = pc.and_(pc.greater(rows["release"], applied), pc.invert(is_no_change))
-    lowest: int | None = pc.min(rows.filter(pc.and_(may_concern, is_unapplied))["commit_ts"]).as_py()
+    sql = (
+        f"SELECT min(commit_ts) AS lowest FROM r WHERE release > {applied} AND (kind = '{ReleasedKind.DDL}' OR "
+        f"kind IN ('{ReleasedKind.ROW}', '{ReleasedKind.LOADED}') AND database = {engine.text(database)} "
+        f"AND {engine.name('table')} = {engine.text(table)})"
+    )
+    lowest: int | None = engine.run(sql, {"r": lake.released_changes})["lowest"][0].as_py()
     return lowest

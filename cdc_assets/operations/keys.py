@@ -1,13 +1,14 @@
 """Row keys: from what a person gives to the text in `_cdc_key`, and which keys of a history are near one that it lacks."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.types import BinaryType, DataType, NumericType
+from pyspark.sql.types import BinaryType, NumericType, StructField, StructType
 
-from cdc_assets.lakehouse.history import RESERVED, history_name
+from cdc_assets.lakehouse.history import history_name
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Engine, engine_for
 from cdc_assets.lakehouse.released_changes import ReleasedKind
@@ -16,7 +17,6 @@ from cdc_assets.lakehouse.released_changes import ReleasedKind
 _ESCAPES = {n: f"\\u{n:04X}" for n in range(32)} | {
     8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", ord('"'): '\\"', ord("\\"): "\\\\",
 }  # fmt: skip
-_HEX_DIGITS = set("0123456789abcdef")
 
 
 @dataclass(frozen=True)
@@ -129,18 +129,13 @@ def find_key_by_typed_values(
     """
     history = lake.history(database, table)
     schema = history.schema()
-    if schema is None or not columns or len(columns) != len(given):
+    if schema is None or not columns:
+        return None
+    fields = [field for column in columns if (field := _find_field(schema, column)) is not None]
+    if not len(fields) == len(columns) == len(given):
         return None
     engine = engine_for(lake.session, history)
-    fields = {f.name.lower(): f for f in schema}
-    key_fields = [fields.get(history_name(column).lower()) for column in columns]
-    conditions = [
-        _match_value(engine, field.name, field.dataType, text)
-        for field, text in zip(key_fields, given, strict=True)
-        if field is not None
-    ]
-    if len(conditions) != len(columns):
-        return None
+    conditions = [_match_value(engine, field, text) for field, text in zip(fields, given, strict=True)]
     sql = f"SELECT DISTINCT _cdc_key FROM h WHERE {' AND '.join(conditions)} LIMIT 2"
     keys = engine.fetch(sql, {"h": history})["_cdc_key"].to_pylist()
     return keys[0] if len(keys) == 1 else None
@@ -157,9 +152,7 @@ def find_near_keys(lake: Lakehouse, database: str, table: str, key: str) -> Near
         return None
     engine = engine_for(lake.session, history)
     columns, values = match_key_columns(key, find_key_columns(lake, database, table)), list_key_values(key)
-    fields = {f.name.lower(): f for f in schema if not f.name.startswith(RESERVED)}
-    is_single = columns is not None and len(columns) == 1 and len(values) == 1
-    field = fields.get(history_name(columns[0]).lower()) if columns and is_single else None
+    field = _find_field(schema, columns[0]) if columns and len(columns) == len(values) == 1 else None
     term, literal = "_cdc_key", engine.text(key)
     if field is not None and isinstance(field.dataType, NumericType) and _is_number(values[0]):
         term, literal = engine.name(field.name), values[0]
@@ -177,15 +170,20 @@ def find_near_keys(lake: Lakehouse, database: str, table: str, key: str) -> Near
     return NearKeys(**texts, same_but_case=sorted(same_but_case))
 
 
-def _match_value(engine: Engine[Any], name: str, kind: DataType, text: str) -> str:
+def _find_field(schema: StructType, column: str) -> StructField | None:
+    """Return the field that a history has for a column of its source."""
+    return next((field for field in schema if field.name.lower() == history_name(column).lower()), None)
+
+
+def _match_value(engine: Engine[Any], field: StructField, text: str) -> str:
     """Return the SQL condition that a history column holds a value given in MySQL's text form."""
-    if isinstance(kind, BinaryType):
-        digits = text.removeprefix("0x")
-        is_hexadecimal = digits != text and len(digits) % 2 == 0 and set(digits.lower()) <= _HEX_DIGITS
-        return f"{engine.name(name)} = X'{digits}'" if is_hexadecimal else "false"
+    name = engine.name(field.name)
+    if isinstance(field.dataType, BinaryType):
+        is_hexadecimal = re.fullmatch("0x([0-9A-Fa-f]{2})*", text)
+        return f"{name} = X'{text.removeprefix('0x')}'" if is_hexadecimal else "false"
     # deltalake's SQL has no TIMESTAMP_NTZ: its TIMESTAMP is the one without a zone.
-    sql_type = kind.simpleString().replace("timestamp_ntz", "timestamp")
-    return f"{engine.name(name)} = TRY_CAST({engine.text(text)} AS {sql_type})"
+    sql_type = field.dataType.simpleString().replace("timestamp_ntz", "timestamp")
+    return f"{name} = TRY_CAST({engine.text(text)} AS {sql_type})"
 
 
 def _is_number(text: str) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from pyspark.sql import Column, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets import tso
@@ -50,8 +50,7 @@ def trim_records(lake: Lakehouse, feed: Feed, before: datetime) -> int:
         return 0
     session = lake.spark.newSession()
     records = lake.raw_records.read(session)
-    first_young = records.where(F.col("timestamp") >= F.lit(before)).agg(F.min("batch")).head()
-    through = _bound_number(released, first_young)
+    through = _bound_number(released, records.where(F.col("timestamp") >= F.lit(before)), "batch")
     is_old = F.col("batch") <= through
     count = records.where(is_old).count()
     if count:
@@ -84,8 +83,7 @@ def trim_events(lake: Lakehouse, feed: Feed, before: datetime) -> int:
         return 0
     session = lake.spark.newSession()
     events = lake.change_events.read(session)
-    first_young = events.where(F.col("record_timestamp") >= F.lit(before)).agg(F.min("batch")).head()
-    through = _bound_number(finished, first_young)
+    through = _bound_number(finished, events.where(F.col("record_timestamp") >= F.lit(before)), "batch")
     kept_kinds = (str(Kind.ROW), str(Kind.TRANSACTION)) if released.transactions.marked else ()
     can_be_replayed = (F.col("kind") == str(Kind.UNDECODABLE)) & (F.col("batch") > raw.trimmed)
     is_old = (F.col("batch") <= through) & ~can_be_replayed & ~F.col("kind").isin(*kept_kinds)
@@ -135,8 +133,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     kinds = F.col("kind").isin(str(ReleasedKind.ROW), str(ReleasedKind.DDL), str(ReleasedKind.REPEAT))
     changes = lake.released_changes.read(session).where(kinds)
     needed_from = min([tso.first_commit_ts(before), *_list_positions_to_apply_again(cursor, behind)])
-    first_young = changes.where(F.col("commit_ts") >= needed_from).agg(F.min("release")).head()
-    through = _bound_number(applied, first_young)
+    through = _bound_number(applied, changes.where(F.col("commit_ts") >= needed_from), "release")
     is_old = (F.col("release") <= through) & ~_is_of_load()
     totals = [F.count("*"), F.max("commit_ts"), F.sum("events"), F.sum("repeats")]
     count, highest, events, repeats = changes.where(is_old).agg(*totals).head() or (0, 0, None, None)
@@ -152,9 +149,10 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     return int(count)
 
 
-def _bound_number(done: int, first_young: Row | None) -> int:
-    """Return the number up to which rows can be deleted: `done`, or what lies below the first young row's number."""
-    return done if first_young is None or first_young[0] is None else min(done, first_young[0] - 1)
+def _bound_number(done: int, needed: DataFrame, number: str) -> int:
+    """Return the number up to which rows can be deleted: `done`, or what lies below the lowest number of a needed row."""
+    ((lowest,),) = needed.agg(F.min(number)).collect()
+    return done if lowest is None else min(done, lowest - 1)
 
 
 def _advance_events(cursor: EventsCursor, through: int, rows: int, newest_ms: int) -> EventsCursor:
@@ -197,7 +195,7 @@ def _find_released_batch(lake: Lakehouse, feed: Feed) -> int:
     # Start Spark first: without it no column can be built.
     events = lake.change_events.read(lake.spark.newSession())
     is_unreleased = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & is_pending(feed, cursor)
-    return _bound_number(cursor.batch, events.where(is_unreleased).agg(F.min("batch")).head())
+    return _bound_number(cursor.batch, events.where(is_unreleased), "batch")
 
 
 def _find_finished_batch(lake: Lakehouse, feed: Feed) -> int:

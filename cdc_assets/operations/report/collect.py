@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
+from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.lakehouse.raw_records import cursor_to_continue
@@ -27,17 +28,9 @@ from cdc_assets.tso import TSO_LOGICAL_BITS, time_of
 
 _MAX_RELEASES, _MAX_STATEMENTS, _MAX_SAMPLES = 100, 200, 5
 _MAX_VALUE_BYTES = 200
-_TYPE_COLUMNS = [
-    "database",
-    "table",
-    "column",
-    "mysql_type",
-    "stated",
-    "expected",
-    "mysql_type_verdict",
-    "code_verdict",
-]
-_SAMPLE_COLUMNS = ("reason", "topic", "partition", "offset", "file", "line", "database", "table", "column", "value")
+_COLUMN = ["database", "table", "column"]
+_TYPE_COLUMNS = [*_COLUMN, "mysql_type", "stated", "expected", "mysql_type_verdict", "code_verdict"]
+_SAMPLE_COLUMNS = ("reason", "topic", "partition", "offset", "file", "line", *_COLUMN, "value")
 _STATEMENT_COLUMNS = ("commit_ts", "database", "table", "ddl_statement", "error")
 
 
@@ -139,18 +132,20 @@ def _list_tables(lake: Lakehouse) -> list[TableState]:
 def _read_table(lake: Lakehouse, name: tuple[str, str], holds: list[str]) -> TableState:
     """Return the state of a table; an error in its log is part of it, so that the other tables are reported."""
     try:
-        cursor = lake.history(*name).cursor()
-        final = find_final_position(lake, *name)
+        cursor, final = lake.history(*name).cursor(), find_final_position(lake, *name)
     except Exception as error:  # noqa: BLE001 -- whatever is wrong with one table, the page shows the others
-        reason = f"its history cannot be read: {first_line(error)}"
-        final = FinalPosition(-1, "the history cannot be read")
-        return TableState(*name, 0, 0, None, final, "; ".join([*holds, reason]), None)
-    blocked_by = "; ".join(holds) or None
-    if cursor is None:
-        return TableState(*name, 0, 0, None, final, blocked_by, None)
-    reload_after = cursor.reload[0]["statement"] if cursor.reload else None
-    newest = _to_time(cursor.newest)
-    return TableState(*name, cursor.current, cursor.versions, newest, final, blocked_by, reload_after)
+        cursor, final = None, FinalPosition(-1, "the history cannot be read")
+        holds = [*holds, f"its history cannot be read: {first_line(error)}"]
+    cursor = cursor or HistoryCursor(sequence=0)
+    return TableState(
+        *name,
+        current=cursor.current,
+        versions=cursor.versions,
+        newest=_to_time(cursor.newest),
+        final=final,
+        blocked_by="; ".join(holds) or None,
+        reload_after=cursor.reload[0]["statement"] if cursor.reload else None,
+    )
 
 
 def _read_types(lake: Lakehouse) -> list[Row]:

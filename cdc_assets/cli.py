@@ -66,10 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = build_parser().parse_args(arguments)
     try:
-        if parsed.command in _COMMANDS_WITHOUT_FEEDS:
-            output = _COMMANDS_WITHOUT_FEEDS[parsed.command](parsed)
-        else:
-            output = _COMMANDS[parsed.command](load_feeds(), parsed)
+        output = _COMMANDS[parsed.command](parsed)
     except _ERRORS as error:
         print(error, file=sys.stderr)
         return 1
@@ -85,12 +82,12 @@ def _require_feed(file: FeedsFile, name: str) -> None:
         raise FeedsError(f"{name}: the feeds file has no such feed; its feeds: {', '.join(file.feeds)}")
 
 
-def _open_lakehouse(file: FeedsFile, name: str, root: str | None = None) -> Lakehouse:
-    """Return the tables of one feed; Spark starts at their first use of it."""
+def _open_feed(name: str, root: str | None = None) -> tuple[Lakehouse, Feed]:
+    """Return the tables and the settings of a feed; Spark starts at the first use of it."""
+    file, location = load_feeds(), lakehouse_root(root)
     _require_feed(file, name)
-    location = lakehouse_root(root)
     store = Store.of(file, location)
-    return Lakehouse(partial(spark_session, file.spark, store), location, name, store)
+    return Lakehouse(partial(spark_session, file.spark, store), location, name, store), file.feeds[name]
 
 
 def _build_source(arguments: Namespace) -> dict[str, Any]:
@@ -126,7 +123,8 @@ def _init(arguments: Namespace) -> str:
     return "\n".join([*lines, "Next: check feeds.yaml, then run `cdc-assets run`."])
 
 
-def _run(file: FeedsFile, arguments: Namespace) -> int:
+def _run(arguments: Namespace) -> int:
+    file = load_feeds()
     for name in arguments.feed:
         _require_feed(file, name)
     _set_dagster_home()
@@ -150,13 +148,14 @@ def _set_dagster_home() -> None:
         os.environ["DAGSTER_HOME"] = str(Path.cwd())
 
 
-def _holds(file: FeedsFile, arguments: Namespace) -> str:
-    rows = [h.row() for h in list_holds(_open_lakehouse(file, arguments.feed))]
+def _holds(arguments: Namespace) -> str:
+    lake, _ = _open_feed(arguments.feed)
+    rows = [h.row() for h in list_holds(lake)]
     return "\n".join("  ".join(f"{k}={v}" for k, v in row.items()) for row in rows) or "No table is blocked."
 
 
-def _retry(file: FeedsFile, arguments: Namespace) -> str:
-    lake = _open_lakehouse(file, arguments.feed)
+def _retry(arguments: Namespace) -> str:
+    lake, _ = _open_feed(arguments.feed)
     blocked = {".".join(name): name for name in blocked_tables(lake)}
     if arguments.table and arguments.table not in blocked:
         names = ", ".join(sorted(blocked)) or "none"
@@ -168,23 +167,23 @@ def _retry(file: FeedsFile, arguments: Namespace) -> str:
     return f"{tables}: the pipeline's next run tries again"
 
 
-def _acknowledge(file: FeedsFile, arguments: Namespace) -> str:
+def _acknowledge(arguments: Namespace) -> str:
+    lake, _ = _open_feed(arguments.feed)
     decision = Decision(DecisionVerdict(arguments.verdict), arguments.read_as)
-    held = record_decision(_open_lakehouse(file, arguments.feed), arguments.statement_id, decision)
+    held = record_decision(lake, arguments.statement_id, decision)
     tables = ", ".join(".".join(name) for name in held.tables)
     return f"{tables}: the pipeline's next run continues after the decision about {held.statement}"
 
 
-def _why(file: FeedsFile, arguments: Namespace) -> str:
-    lake = _open_lakehouse(file, arguments.feed)
-    feed = file.feeds[arguments.feed]
+def _why(arguments: Namespace) -> str:
+    lake, feed = _open_feed(arguments.feed)
     life = explain_row(lake, feed, arguments.table, arguments.key, arguments.at, with_messages=arguments.records)
     return format_json(life) if arguments.json else why_text.format_text(life)
 
 
-def _diff(file: FeedsFile, arguments: Namespace) -> str:
+def _diff(arguments: Namespace) -> str:
     def side(root: str | None, position: int | None) -> diff.DiffSide:
-        lake = _open_lakehouse(file, arguments.feed, root)
+        lake, _ = _open_feed(arguments.feed, root)
         name = read.find_history(lake, arguments.table)
         final = find_final_position(lake, *name).position if position is None else position
         return diff.DiffSide(lake, *name, final)
@@ -195,22 +194,23 @@ def _diff(file: FeedsFile, arguments: Namespace) -> str:
     return str((arguments.form or diff.format_diff_text)(difference))
 
 
-def _verify(file: FeedsFile, arguments: Namespace) -> int:
+def _verify(arguments: Namespace) -> int:
+    lake, feed = _open_feed(arguments.feed)
     address = ServerAddress.from_jdbc_url(arguments.jdbc)
-    lake = _open_lakehouse(file, arguments.feed)
     name = read.find_history(lake, arguments.table)
     position = find_final_position(lake, *name).position if arguments.at is None else arguments.at
-    verification = verify_history(lake, file.feeds[arguments.feed], name, address, position, arguments.samples)
+    verification = verify_history(lake, feed, name, address, position, arguments.samples)
     print(format_json(verification) if arguments.json else verify_text.format_text(verification), flush=True)
     return int(not verification.is_equal)
 
 
-def _rebuild(file: FeedsFile, arguments: Namespace) -> str | int:
+def _rebuild(arguments: Namespace) -> str | int:
+    lake, feed = _open_feed(arguments.feed)
+
     def show(difference: diff.VersionDifference) -> None:
         print(diff.format_versions_text(difference), flush=True)
 
-    lake = _open_lakehouse(file, arguments.feed)
-    name, feed = read.find_history(lake, arguments.table), file.feeds[arguments.feed]
+    name = read.find_history(lake, arguments.table)
     if not arguments.check:
         return format_outcome(rebuild_table(lake, feed, name, arguments.start, show))
     difference = compare_table_with_rebuild(lake, feed, name, arguments.start)
@@ -218,25 +218,24 @@ def _rebuild(file: FeedsFile, arguments: Namespace) -> str | int:
     return int(not difference.is_equal)
 
 
-def _report(file: FeedsFile, arguments: Namespace) -> str:
+def _report(arguments: Namespace) -> str:
+    lake, feed = _open_feed(arguments.feed)
     # Import late: only this command needs the drawing libraries.
     from cdc_assets.operations.report.collect import collect_report  # noqa: PLC0415
     from cdc_assets.operations.report.page import render_page  # noqa: PLC0415
 
     path = arguments.file or Path(f"{arguments.feed}.html")
-    report = collect_report(_open_lakehouse(file, arguments.feed), file.feeds[arguments.feed])
-    path.write_text(render_page(report), "utf-8")
+    path.write_text(render_page(collect_report(lake, feed)), "utf-8")
     return f"{path} written"
 
 
-def _views(file: FeedsFile, arguments: Namespace) -> str:
-    lake = _open_lakehouse(file, arguments.feed)
-    schema = file.feeds[arguments.feed].views
-    if schema is None:
+def _views(arguments: Namespace) -> str:
+    lake, feed = _open_feed(arguments.feed)
+    if feed.views is None:
         raise FeedsError(
             f"{arguments.feed}: the setting views is missing in the feeds file; set it to a schema of Spark's catalog"
         )
-    return "\n".join(register_histories(lake, schema)) or "There is no history yet."
+    return "\n".join(register_histories(lake, feed.views)) or "There is no history yet."
 
 
 def _find_broker(feeds: Mapping[str, Feed], name: str) -> Kafka:
@@ -247,7 +246,8 @@ def _find_broker(feeds: Mapping[str, Feed], name: str) -> Kafka:
     return kafka
 
 
-def _record(file: FeedsFile, arguments: Namespace) -> str:
+def _record(arguments: Namespace) -> str:
+    file = load_feeds()
     kafka = _find_broker(file.feeds, arguments.feed)
     ranges = dict(map(parse_range, arguments.range or ()))
     topics = sorted({partition.topic for partition in ranges}) or arguments.topic
@@ -292,7 +292,8 @@ def _find_ranges(
     return ranges
 
 
-def _replay(file: FeedsFile, arguments: Namespace) -> str:
+def _replay(arguments: Namespace) -> str:
+    file = load_feeds()
     kafka = _find_broker(file.feeds, arguments.feed)
     store = Store(file.storage, (arguments.folder,))
     spark = spark_session(file.spark, store)
@@ -300,12 +301,10 @@ def _replay(file: FeedsFile, arguments: Namespace) -> str:
     return "\n".join(f"{count} records to {topic}" for topic, count in sent.items()) or "There are no records."
 
 
-_COMMANDS_WITHOUT_FEEDS: Mapping[str, Callable[[Namespace], str | int]] = {
+_COMMANDS: Mapping[str, Callable[[Namespace], str | int]] = {
     "inspect": _inspect,
     "init": _init,
     "ui": _ui,
-}
-_COMMANDS: Mapping[str, Callable[[FeedsFile, Namespace], str | int]] = {
     "run": _run,
     "record": _record,
     "replay": _replay,

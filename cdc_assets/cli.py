@@ -14,25 +14,25 @@ from cdc_assets.cli_arguments import build_parser
 from cdc_assets.config import Feed, FeedsError, FeedsFile, Kafka, load_feeds, validate_feeds
 from cdc_assets.config.jdbc import JdbcUrlError, ServerAddress
 from cdc_assets.config.locations import LocationError
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse, lakehouse_root
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import diff
-from cdc_assets.operations.acknowledge import AcknowledgeError, record_decision
+from cdc_assets.operations.acknowledge import record_decision
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.formatting import format_json
 from cdc_assets.operations.inspect import shown
-from cdc_assets.operations.inspect.project import ProjectError, write_project
+from cdc_assets.operations.inspect.project import write_project
 from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
-from cdc_assets.operations.new_tables import RebuildError
 from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, format_outcome, rebuild_table
 from cdc_assets.operations.verify import text as verify_text
 from cdc_assets.operations.verify.compare import verify_history
 from cdc_assets.operations.views import register_histories
 from cdc_assets.operations.why import text as why_text
-from cdc_assets.operations.why.explain import ExplainError, explain_row
+from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.mysql import SourceError
 from cdc_assets.sources.offsets import OffsetRange, TopicPartition
@@ -42,17 +42,14 @@ from cdc_assets.stages.history.progress_file import blocked_tables, list_holds, 
 from cdc_assets.stores.storage import Store
 
 _ERRORS = (
-    AcknowledgeError,
     BrokerError,
     ConcurrentRunError,
     CursorError,
-    ExplainError,
     FeedsError,
     FileNotFoundError,
     JdbcUrlError,
     LocationError,
-    ProjectError,
-    RebuildError,
+    OperationError,
     SnapshotError,
     SourceError,
     read.NoTableError,

@@ -1,6 +1,10 @@
-"""Short texts of errors, for logs and checks."""
+"""Errors of what people ask for, and short texts of errors, for logs and checks."""
 
 _PY4J_PREFIX = "An error occurred while calling "
+
+
+class OperationError(ValueError):
+    """What a person asks for cannot be done; the message is one line, and says why and what to do."""
 
 
 def first_line(error: Exception) -> str:

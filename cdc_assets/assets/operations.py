@@ -24,17 +24,17 @@ from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_assets import build_table_asset, has_asset_per_table
 from cdc_assets.assets.table_list import read_table_list, refresh_table_list
 from cdc_assets.config import Feed
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.operations.acknowledge import AcknowledgeError, record_decision
+from cdc_assets.operations.acknowledge import record_decision
 from cdc_assets.operations.diff import Difference, format_diff_text, format_versions_text
 from cdc_assets.operations.maintenance.files import compact_tables, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
-from cdc_assets.operations.new_tables import RebuildError
 from cdc_assets.operations.rebuild import compare_with_rebuild, rebuild_feed
 from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, format_outcome, rebuild_table
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
-from cdc_assets.operations.why.explain import ExplainError, explain_row
+from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.text import format_markdown, format_text
 from cdc_assets.read import NoTableError, find_history
 from cdc_assets.tso import parse_position
@@ -202,7 +202,7 @@ def _rebuild_one_table(
         replaced = rebuild_table(
             lake, feed, name, start, lambda difference: context.log.info(format_versions_text(difference))
         )
-    except (NoTableError, RebuildError, ValueError) as error:
+    except (NoTableError, ValueError) as error:
         raise Failure(str(error), allow_retries=False) from None
     context.log.info(format_outcome(replaced))
 
@@ -313,7 +313,7 @@ def _build_acknowledge_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         try:
             decision = Decision(config.verdict, config.read_as)
             held = record_decision(lakehouse.feed(name, pyspark), config.statement_id, decision)
-        except AcknowledgeError as error:
+        except OperationError as error:
             raise Failure(str(error), allow_retries=False) from None
         tables = ", ".join(".".join(table) for table in held.tables)
         context.log.info(f"{name}: decided {config.verdict}; the pipeline's next run continues with {tables}")
@@ -341,7 +341,7 @@ def _build_why_job(feeds: Mapping[str, Feed]) -> JobDefinition:
         try:
             at = None if config.at is None else parse_position(config.at)
             life = explain_row(lakehouse.feed(name, pyspark), feeds[name], config.table, config.key, at)
-        except (ExplainError, ValueError) as error:
+        except ValueError as error:
             raise Failure(str(error), allow_retries=False) from None
         context.log.info(format_text(life))
         per_table = has_asset_per_table(feeds[name], read_table_list(lakehouse.root, name))

@@ -4,14 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cdc_assets.ddl.readers import read_statement
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict, identify_statement
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-
-
-class AcknowledgeError(ValueError):
-    """The decision cannot be recorded; the message is one line, and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +48,24 @@ def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> H
     """Record a decision about a statement that waits, and return the statement; the pipeline's next run follows it.
 
     Raises:
-        AcknowledgeError: the decision has no statement to apply instead, or one that its verdict does not use; the statement
+        OperationError: the decision has no statement to apply instead, or one that its verdict does not use; the statement
             does not wait, was decided before, or is to be applied and cannot be read.
         ConcurrentRunError: somebody else recorded a decision at the same moment.
     """
     if (decision.verdict is DecisionVerdict.AS) != bool(decision.read_as):
-        raise AcknowledgeError("Give a statement to apply instead with the verdict as, and with no other verdict.")
+        raise OperationError("Give a statement to apply instead with the verdict as, and with no other verdict.")
     held = {statement.id: statement for statement in list_held_statements(lake)}
     if statement_id in lake.read_decisions():
-        raise AcknowledgeError(
+        raise OperationError(
             f"Statement {statement_id} was decided before, and a decision is final: the pipeline's next run follows it."
         )
     if statement_id not in held:
-        raise AcknowledgeError(
+        raise OperationError(
             f"No statement {statement_id} waits in feed {lake.feed}. These wait: {', '.join(held) or 'none'}."
         )
     statement = held[statement_id]
     if (problem := _find_reading_error(lake, statement, decision)) is not None:
-        raise AcknowledgeError(
+        raise OperationError(
             f"The statement cannot be read: {decision.text(statement.statement)} ({problem}). Ignore it, or give one "
             "that can be read with as."
         )

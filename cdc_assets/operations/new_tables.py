@@ -19,10 +19,6 @@ C = TypeVar("C", bound=Cursor)
 _COLUMN_COUNT = "delta.columnMapping.maxColumnId"
 
 
-class RebuildError(RuntimeError):
-    """The feed or the table cannot be rebuilt; the message says why."""
-
-
 @dataclass(frozen=True)
 class NewTables(Lakehouse):
     """The new tables; they are derived from the feed's own raw records, registry schemas, loads and decisions.

@@ -15,6 +15,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
+from cdc_assets.errors import OperationError
 from cdc_assets.history.progress import Progress
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.history import HistoryCursor
@@ -26,7 +27,6 @@ from cdc_assets.operations.diff import Difference, DiffSide, compare_rows
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.new_tables import (
     NewTables,
-    RebuildError,
     ReplacedTable,
     delete_new_tables,
     overwrite,
@@ -45,7 +45,7 @@ def rebuild_feed(lake: Lakehouse, feed: Feed) -> Iterator[ReplacedTable]:
     An event that came late is in its place afterwards, as all events are there from the beginning.
 
     Raises:
-        RebuildError: there are no raw records, or maintenance has deleted some of them.
+        OperationError: there are no raw records, or maintenance has deleted some of them.
         ConcurrentRunError: a run or another rebuild committed in the meantime: rebuild again.
     """
     raw, cursor = lake.raw_records, _check_raw_records(lake)
@@ -66,7 +66,7 @@ def compare_with_rebuild(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Dif
         only one side has the history.
 
     Raises:
-        RebuildError: there are no raw records, or maintenance has deleted some of them.
+        OperationError: there are no raw records, or maintenance has deleted some of them.
     """
     _check_raw_records(lake)
     new = _locate_new_tables(lake, f"check-{uuid.uuid4().hex}")
@@ -87,13 +87,13 @@ def _check_raw_records(lake: Lakehouse) -> RawCursor:
     """Return the cursor of raw_records.
 
     Raises:
-        RebuildError: there are no raw records, or maintenance has deleted some of them.
+        OperationError: there are no raw records, or maintenance has deleted some of them.
     """
     raw, cursor = lake.raw_records, cursor_to_continue(lake.raw_records)
     if cursor is None:
-        raise RebuildError(f"{raw.name} has no records yet: run the feed's pipeline instead.")
+        raise OperationError(f"{raw.name} has no records yet: run the feed's pipeline instead.")
     if cursor.trimmed:
-        raise RebuildError(
+        raise OperationError(
             f"{raw.name}: maintenance has deleted the records up to batch {cursor.trimmed}, so the history made of them "
             "cannot be derived again. Keep the existing tables."
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from cdc_assets.config import Feed
-from cdc_assets.errors import first_line
+from cdc_assets.errors import OperationError, first_line
 from cdc_assets.history.completeness import NEVER
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.history import HistoryCursor
@@ -21,7 +21,6 @@ from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.diff import VersionDifference, compare_versions
 from cdc_assets.operations.new_tables import (
     NewTables,
-    RebuildError,
     ReplacedTable,
     delete_new_tables,
     overwrite_history,
@@ -62,7 +61,7 @@ def compare_table_with_rebuild(lake: Lakehouse, feed: Feed, name: Name, start: i
         start: the commit_ts from which on the history may change; None: all of it may change.
 
     Raises:
-        RebuildError: the history cannot be derived from what the feed has, or it would also change below `start`.
+        OperationError: the history cannot be derived from what the feed has, or it would also change below `start`.
     """
     with _derive_history(lake, feed, name) as new:
         return _compare_histories(lake, new, start)
@@ -88,7 +87,7 @@ def rebuild_table(
         The replaced table; None if the history was equal, so that nothing was written.
 
     Raises:
-        RebuildError: the history cannot be derived from what the feed has, or it would also change below `start`.
+        OperationError: the history cannot be derived from what the feed has, or it would also change below `start`.
         ConcurrentRunError: a run committed to the history in the meantime: rebuild again.
     """
     history = lake.history(*name)
@@ -118,19 +117,19 @@ def _derive_history(lake: Lakehouse, feed: Feed, name: Name) -> Iterator[_NewHis
     """Derive the history of one table in a folder of its own, which is deleted at the end.
 
     Raises:
-        RebuildError: the history cannot be derived from what the feed has.
+        OperationError: the history cannot be derived from what the feed has.
     """
     _check_rebuildable(lake, name)
     place = lake.place("rebuilding", lake.feed, f"table-{uuid.uuid4().hex}")
     new = _NewHistories(lake.session, place, lake.feed, lake.store, of=lake, name=name)
     try:
         for failure in HISTORY.run(new, feed).failures:
-            raise RebuildError(
+            raise OperationError(
                 f"{'.'.join(failure.name)}: the history cannot be derived: {first_line(failure.error)}. Nothing was "
                 "written: mend the cause, then rebuild again."
             ) from failure.error
         if not new.history(*name).exists():
-            raise RebuildError(
+            raise OperationError(
                 f"{'.'.join(name)}: no history can be derived, because the feed's settings leave the table out, or "
                 f"{lake.released_changes.name} has no change of it. Nothing was written: check the feed's "
                 "setting tables."
@@ -144,18 +143,18 @@ def _check_rebuildable(lake: Lakehouse, name: Name) -> None:
     """Check that one history can be derived from released_changes, and has all of them.
 
     Raises:
-        RebuildError: the feed is being rebuilt, released changes are deleted, or the table waits for something.
+        OperationError: the feed is being rebuilt, released changes are deleted, or the table waits for something.
     """
     table, raw, released = ".".join(name), lake.raw_records.cursor(), lake.released_changes.cursor()
     if released is None:
-        raise RebuildError(f"{lake.released_changes.name} has no changes yet: run the feed's pipeline instead.")
+        raise OperationError(f"{lake.released_changes.name} has no changes yet: run the feed's pipeline instead.")
     if raw is not None and raw.rebuilding:
-        raise RebuildError(
+        raise OperationError(
             f"{lake.raw_records.name}: this feed is being rebuilt. Wait until the job rebuild has ended; if it died, run "
             "it again."
         )
     if released.trimmed.release:
-        raise RebuildError(
+        raise OperationError(
             f"{lake.released_changes.name}: maintenance has deleted the changes up to release {released.trimmed.release}, "
             f"so the history of {table} cannot be derived from them. Run the job rebuild for the feed, which needs all raw "
             "records; if these are deleted too, keep the existing history."
@@ -163,12 +162,12 @@ def _check_rebuildable(lake: Lakehouse, name: Name) -> None:
     for hold in list_holds(lake):
         if (hold.database, hold.table) == name:
             command = "retry" if hold.reason == HoldReason.WRITE else "holds"
-            raise RebuildError(
+            raise OperationError(
                 f"{table}: the table is blocked from commit_ts {hold.since} on, reason {hold.reason}. Make it go on (see "
                 f"cdc-assets {command} {lake.feed}), run the feed's pipeline, then rebuild again."
             )
     if name in HISTORY.behind(lake):
-        raise RebuildError(
+        raise OperationError(
             f"{table}: the history may lack released changes: run the feed's pipeline, then rebuild again."
         )
 
@@ -177,12 +176,12 @@ def _compare_histories(lake: Lakehouse, new: _NewHistories, start: int | None) -
     """Return how the new history differs from the existing one.
 
     Raises:
-        RebuildError: they differ below `start`.
+        OperationError: they differ below `start`.
     """
     difference = compare_versions(lake, new, *new.name)
     earliest = difference.earliest
     if start is not None and earliest is not None and earliest < start:
-        raise RebuildError(
+        raise OperationError(
             f"{difference.table}: the history would also change below commit_ts {start}, from {earliest} on. Nothing was "
             f"written: give a position up to {earliest}, or none."
         )

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from cdc_assets.assets.checks.audit import all_events_placed
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict
 from cdc_assets.lakehouse.released_changes import HoldReason
-from cdc_assets.operations.acknowledge import AcknowledgeError, list_held_statements, record_decision
+from cdc_assets.operations.acknowledge import list_held_statements, record_decision
 from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.stages import RELEASE
 from cdc_assets.stages.release.report import ReleaseReport
@@ -115,12 +116,12 @@ def test_what_cannot_be_read_holds_its_table_only(chain: Callable[..., Chain]) -
 
     (statement,) = list_held_statements(it.lake)
     assert statement.tables == [("shop", "orders")]
-    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*\. Ignore it, or give one"):
+    with pytest.raises(OperationError, match=r"cannot be read: .*\. Ignore it, or give one"):
         record_decision(it.lake, statement.id, APPLY)
-    with pytest.raises(AcknowledgeError, match=rf"No statement 0 waits in feed f\. These wait: {statement.id}\."):
+    with pytest.raises(OperationError, match=rf"No statement 0 waits in feed f\. These wait: {statement.id}\."):
         record_decision(it.lake, "0", IGNORE)
     record_decision(it.lake, statement.id, IGNORE)
-    with pytest.raises(AcknowledgeError, match="was decided before"):
+    with pytest.raises(OperationError, match="was decided before"):
         record_decision(it.lake, statement.id, IGNORE)
     report = it.run().release
     conserved(it.lake, it.feed)

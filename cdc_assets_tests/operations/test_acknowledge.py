@@ -7,11 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_assets.ddl.actions import Statement, encode_statement
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, statement_id
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
-from cdc_assets.operations.acknowledge import AcknowledgeError, record_decision
+from cdc_assets.operations.acknowledge import record_decision
 
 pytestmark = pytest.mark.fast
 
@@ -53,9 +54,9 @@ def test_what_was_understood_can_be_applied(tmp_path: Path, actions: str | None,
 def test_what_was_not_understood_cannot_be_applied(tmp_path: Path) -> None:
     """The text alone can be read; which table it means was not known."""
     lake = lake_with_held(tmp_path, actions=None, error="the database of orders is not known")
-    with pytest.raises(AcknowledgeError, match=r"cannot be read: .*the database of orders is not known"):
+    with pytest.raises(OperationError, match=r"cannot be read: .*the database of orders is not known"):
         record_decision(lake, ID, Decision(DecisionVerdict.APPLY))
-    with pytest.raises(AcknowledgeError, match="cannot be read: TRUNCATE orders, items"):
+    with pytest.raises(OperationError, match="cannot be read: TRUNCATE orders, items"):
         record_decision(lake, ID, Decision(DecisionVerdict.AS, "TRUNCATE orders, items"))
     assert lake.read_decisions() == {}
     record_decision(lake, ID, Decision(DecisionVerdict.AS, "TRUNCATE TABLE shop.orders"))

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from cdc_assets.assets.checks.audit import all_events_placed, all_records_decoded, each_record_once
 from cdc_assets.assets.operations import _fail_if_changed
 from cdc_assets.config import Feed
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.cursor import read_note
 from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.table import ConcurrentRunError
@@ -25,7 +26,6 @@ from cdc_assets.operations import rebuild as rebuilding
 from cdc_assets.operations.diff import Difference, SampleRow
 from cdc_assets.operations.maintenance.files import compact_tables, list_tables, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
-from cdc_assets.operations.new_tables import RebuildError
 from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.protocols.canal_json import CanalJson
@@ -201,7 +201,7 @@ def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
 
 def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:
     it = chain()
-    with pytest.raises(RebuildError, match="has no records yet"):
+    with pytest.raises(OperationError, match="has no records yet"):
         list(rebuild_feed(it.lake, it.feed))
 
 
@@ -288,7 +288,7 @@ def test_old_raw_records_go_when_they_are_released(client: Client, feeding: Feed
     produce(5, 80, watermark=90)
     assert sorted(v["id"] for v in it.versions()) == [10, 30, 60, 70, 80]
     sound(it)
-    with pytest.raises(RebuildError, match="maintenance has deleted the records up to batch 5"):
+    with pytest.raises(OperationError, match="maintenance has deleted the records up to batch 5"):
         list(rebuild_feed(it.lake, it.feed))
 
 

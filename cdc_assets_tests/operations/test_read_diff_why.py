@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from cdc_assets import cli, read
 from cdc_assets.config import load_feeds
 from cdc_assets.definitions import build_definitions
+from cdc_assets.errors import OperationError
 from cdc_assets.history.progress import Progress
 from cdc_assets.lakehouse.cursor import RUN as RUN_NOTED
 from cdc_assets.lakehouse.cursor import read_note
@@ -37,7 +38,7 @@ from cdc_assets.operations.maintenance.retention import trim_changes
 from cdc_assets.operations.report.collect import collect_report
 from cdc_assets.operations.report.page import render_page
 from cdc_assets.operations.views import build_catalog_name
-from cdc_assets.operations.why.explain import ExplainError, explain_row
+from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import ColumnChange, Fate, RowLife, TableStatement
 from cdc_assets.operations.why.text import format_markdown, format_text
 from cdc_assets.stages.history.progress_file import write_progress
@@ -404,13 +405,13 @@ def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ExplainError, match=message):
+    with pytest.raises(OperationError, match=message):
         life(lived, *key, of=of)
 
 
 def test_before_the_first_run(lived: Lived, tmp_path: Path) -> None:
     lake = Lakehouse(no_session, str(tmp_path / "nothing"), FEED)
-    with pytest.raises(ExplainError, match="Feed shop has no records yet: run its pipeline first"):
+    with pytest.raises(OperationError, match="Feed shop has no records yet: run its pipeline first"):
         explain_row(lake, lived.it.feed, "shop.orders", ["1"])
 
 

@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 
 from cdc_assets import cli
 from cdc_assets.assets.operations import RebuildConfig, _rebuild_one_table
+from cdc_assets.errors import OperationError
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.table import ConcurrentRunError
 from cdc_assets.operations import rebuild_table as rebuilding
 from cdc_assets.operations.diff import SampleRow
 from cdc_assets.operations.maintenance.retention import trim_changes
-from cdc_assets.operations.new_tables import RebuildError, ReplacedTable
+from cdc_assets.operations.new_tables import ReplacedTable
 from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, rebuild_table
 from cdc_assets_tests.laws.crashing_run import Killed, be_killed, die_at, install
 from cdc_assets_tests.operations.example_feed import EXCLUDED, FEED, Lived, live
@@ -254,12 +255,12 @@ def test_what_cannot_be_derived(lived: Lived, tmp_path: Path) -> None:
     progress = Path(lake.place("history_progress", f"{FEED}.json"))
     kept = progress.read_bytes()
     progress.unlink()
-    with pytest.raises(RebuildError, match="may lack released changes: run the feed's pipeline, then rebuild again"):
+    with pytest.raises(OperationError, match="may lack released changes: run the feed's pipeline, then rebuild again"):
         rebuild_table(lake, feed, ORDERS)
     progress.write_bytes(kept)
 
     excluded = feed.model_copy(update={"tables": feed.tables.model_copy(update={"exclude": ["shop.*"]})})
-    with pytest.raises(RebuildError, match="because the feed's settings leave the table out"):
+    with pytest.raises(OperationError, match="because the feed's settings leave the table out"):
         rebuild_table(lake, excluded, ORDERS)
 
     def run_meanwhile(_: object) -> None:
@@ -274,13 +275,13 @@ def test_what_cannot_be_derived(lived: Lived, tmp_path: Path) -> None:
 
     assert trim_changes(lake, at(30)) > 0
     with pytest.raises(
-        RebuildError, match="maintenance has deleted the changes up to release 2, so the history of shop"
+        OperationError, match="maintenance has deleted the changes up to release 2, so the history of shop"
     ):
         rebuild_table(lake, feed, ORDERS)
     raw, ingested = lake.raw_records, lake.raw_records.cursor()
     assert ingested is not None
     raw.commit(raw.stage_rows([]), replace(ingested, sequence=ingested.sequence + 1, rebuilding=True))
-    with pytest.raises(RebuildError, match="this feed is being rebuilt"):
+    with pytest.raises(OperationError, match="this feed is being rebuilt"):
         rebuild_table(lake, feed, ORDERS)
 
 

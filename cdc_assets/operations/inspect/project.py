@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from cdc_assets.errors import OperationError
 from cdc_assets.operations.inspect.topics import TopicReport
 
 _ZONE = "\ntime_zone: UTC"
@@ -21,10 +22,6 @@ _HEAD = """\
 """
 
 
-class ProjectError(ValueError):
-    """The project's files cannot be written."""
-
-
 def write_project(folder: Path, reports: Sequence[TopicReport], source: Mapping[str, Any]) -> list[Path]:
     """Write `feeds.yaml`, `workspace.yaml` and `dagster.yaml` into `folder`, and return them.
 
@@ -34,12 +31,12 @@ def write_project(folder: Path, reports: Sequence[TopicReport], source: Mapping[
         source: `source` of the feeds file, without topics and partitions; `${NAME}` in options as it was given.
 
     Raises:
-        ProjectError: one of the files exists, or no feed can be made of the topics. Then nothing is written.
+        OperationError: one of the files exists, or no feed can be made of the topics. Then nothing is written.
     """
     text = _feeds_file(reports, source)
     existing_files = [name for name in ("feeds.yaml", *_FILES) if (folder / name).exists()]
     if existing_files:
-        raise ProjectError(
+        raise OperationError(
             f"{folder}: has {', '.join(existing_files)} already; nothing was written. Use another folder."
         )
     templates = resources.files("cdc_assets.operations.inspect") / "templates"
@@ -53,7 +50,7 @@ def _feeds_file(reports: Sequence[TopicReport], source: Mapping[str, Any]) -> st
     """Return the text of a feeds file: one feed for topics of one protocol with the same settings, and one connector.
 
     Raises:
-        ProjectError: no topic has a known protocol, or one folder of recorded snapshots has topics of several feeds.
+        OperationError: no topic has a known protocol, or one folder of recorded snapshots has topics of several feeds.
     """
     groups: dict[tuple[str, ...], list[TopicReport]] = {}
     for each in reports:
@@ -61,9 +58,9 @@ def _feeds_file(reports: Sequence[TopicReport], source: Mapping[str, Any]) -> st
             groups.setdefault((each.protocol, str(sorted(each.settings.items())), each.source), []).append(each)
     groups = _joined(groups)
     if not groups:
-        raise ProjectError("No topic has a known protocol: `cdc-assets inspect` says why.")
+        raise OperationError("No topic has a known protocol: `cdc-assets inspect` says why.")
     if "recorded" in source and (len(groups) > 1 or any(each.protocol is None for each in reports)):
-        raise ProjectError(
+        raise OperationError(
             f"{source['recorded']}: holds topics of several protocols or settings, and a feed reads the whole folder: put "
             "the files of each into a folder of its own."
         )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from cdc_assets.config import Feed
+from cdc_assets.errors import OperationError
 from cdc_assets.history.completeness import describe_completeness
 from cdc_assets.lakehouse.change_events import Kind, Op
 from cdc_assets.lakehouse.history import HistoryCursor
@@ -26,10 +27,6 @@ from cdc_assets.operations.why.steps import StepBuilder
 _ARROW = Arrow()
 
 
-class ExplainError(LookupError):
-    """The row cannot be explained; the message is one line, and says what can be asked."""
-
-
 def explain_row(
     lake: Lakehouse, feed: Feed, name: str, key: Sequence[str], at: int | None = None, *, with_messages: bool = False
 ) -> RowLife:
@@ -45,16 +42,16 @@ def explain_row(
         with_messages: whether the steps have the decoded messages.
 
     Raises:
-        ExplainError: no run has been yet, there is no such table, or its key has other columns.
+        OperationError: no run has been yet, there is no such table, or its key has other columns.
     """
     if not lake.change_events.exists():
-        raise ExplainError(f"Feed {lake.feed} has no records yet: run its pipeline first.")
+        raise OperationError(f"Feed {lake.feed} has no records yet: run its pipeline first.")
     database, table = _find_table(lake, name)
     keys = find_key_columns(lake, database, table)
     try:
         parsed = parse_key(key, keys)
     except ValueError as error:
-        raise ExplainError(f"{name}: {error}") from None
+        raise OperationError(f"{name}: {error}") from None
     key_columns, until = match_key_columns(parsed, keys), OPEN_END if at is None else at
     evidence = Evidence(lake, feed, (database, table), key_columns, parsed, until)
     if evidence.is_empty:
@@ -84,7 +81,7 @@ def _find_table(lake: Lakehouse, name: str) -> tuple[str, str]:
     """Return database and table of `database.table`, where either name may have dots.
 
     Raises:
-        ExplainError: no history and no event has such a table.
+        OperationError: no history and no event has such a table.
     """
     if (history := lake.find_history(name)) is not None:
         return history
@@ -96,7 +93,7 @@ def _find_table(lake: Lakehouse, name: str) -> tuple[str, str]:
     for row in _ARROW.run(sql, {"e": lake.change_events}).to_pylist():
         return row["database"], row["t"]
     histories = ", ".join(map(".".join, lake.histories())) or "none"
-    raise ExplainError(f"{name}: the feed has no event of this table. Tables with a history: {histories}.")
+    raise OperationError(f"{name}: the feed has no event of this table. Tables with a history: {histories}.")
 
 
 def _judge_row(steps: Sequence[LifeStep], at: int | None) -> str:

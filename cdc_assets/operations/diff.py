@@ -14,7 +14,7 @@ from cdc_assets.lakehouse.history import COPY, RESERVED, HistoryCursor, covers, 
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.query import Engine, engine_for
 from cdc_assets.lakehouse.table import LakeTable
-from cdc_assets.operations.finality import describe_position_not_final, find_final_position
+from cdc_assets.operations.finality import describe_position_not_final
 from cdc_assets.operations.formatting import format_position, format_row, format_value
 
 Row = dict[str, Any]
@@ -148,9 +148,7 @@ def compare_rows(before: DiffSide, after: DiffSide, samples: int = DEFAULT_SAMPL
         caveats=[
             caveat
             for side in (before, after)
-            for caveat in describe_position_not_final(
-                side.position, find_final_position(side.lake, side.database, side.table)
-            )
+            for caveat in describe_position_not_final(side.lake, side.database, side.table, side.position)
         ],
     )
 

@@ -49,8 +49,9 @@ def find_final_position(lake: Lakehouse, database: str, table: str) -> FinalPosi
     return min(bounds, key=lambda bound: bound.position)
 
 
-def describe_position_not_final(position: int, final: FinalPosition) -> list[str]:
-    """Return one sentence if `position` is above the final position, else nothing."""
+def describe_position_not_final(lake: Lakehouse, database: str, table: str, position: int) -> list[str]:
+    """Return one sentence if `position` is above a history table's final position, else nothing."""
+    final = find_final_position(lake, database, table)
     if position <= final.position:
         return []
     return [f"Position {position} is not final yet: the table is {describe_final_position(final)}."]

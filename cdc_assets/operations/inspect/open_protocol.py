@@ -27,10 +27,9 @@ def facts_of(record: SampledRecord) -> MessageFacts:
         pairs = list(_pairs((record.key or b"")[8:], record.value or b""))
     except (ValueError, IndexError):
         return unknown(f"{evidence}; but the lengths do not fit the record")
-    facts = [_event(key, value) for key, value in pairs]
-    if not facts or any(f is None for f in facts):
+    events = [event for pair in pairs if (event := _event(*pair)) is not None]
+    if not events or len(events) < len(pairs):
         return unknown(f"{evidence}; but an event is no JSON object")
-    events = [f for f in facts if f is not None]
     return MessageFacts(
         OPEN_PROTOCOL,
         "TiCDC Open Protocol",

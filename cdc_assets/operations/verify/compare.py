@@ -19,7 +19,7 @@ from cdc_assets.lakehouse.query import Engine, engine_for
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.mysql_types.canonical import canonical_form
 from cdc_assets.operations.diff import DEFAULT_SAMPLES
-from cdc_assets.operations.finality import describe_position_not_final, find_final_position
+from cdc_assets.operations.finality import describe_position_not_final
 from cdc_assets.operations.keys import encode_key, encode_row_key, find_key_columns
 from cdc_assets.operations.verify.differences import RowImages, find_differing_chunks, find_differing_rows
 from cdc_assets.operations.verify.digests import ComparedColumn, RowDigests
@@ -162,7 +162,7 @@ def compare_rows(
         samples=[],
         compared=[column.name for column in digests.columns],
         not_compared=not_compared,
-        caveats=describe_position_not_final(position, find_final_position(lake, *name)),
+        caveats=describe_position_not_final(lake, *name, position),
         versions=software_versions(),
     )
     return Comparison(name, digests, snapshot.is_at_position, images, verification)

@@ -1,19 +1,16 @@
 """Samples of Kafka records, from a broker or from recorded snapshot files, read without a JVM."""
 
-import base64
-import binascii
 import gzip
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
+from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
 
 from cdc_assets.config import Kafka
 from cdc_assets.sources.broker import Broker, BrokerError, client_settings, mask_secrets
@@ -38,10 +35,15 @@ class SampledRecord:
     """
 
     topic: str
-    partition: int
-    offset: int
+    partition: NonNegativeInt
+    offset: NonNegativeInt
     key: bytes | None
     value: bytes | None
+
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, val_json_bytes="base64")
+
+
+_RECORD = TypeAdapter(SampledRecord)
 
 
 @dataclass(frozen=True)
@@ -159,15 +161,11 @@ def _read(consumer: Consumer, place: TopicPartition, start: int, end: int) -> It
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name of the end
                 return
             raise KafkaException(error)
-        if _offset(message) >= end:
+        offset = message.offset() or 0
+        if offset < end:
+            yield SampledRecord(place.topic, place.partition, offset, message.key(), message.value())
+        if offset >= end - 1:
             return
-        yield SampledRecord(place.topic, place.partition, _offset(message), message.key(), message.value())
-        if _offset(message) == end - 1:
-            return
-
-
-def _offset(message: Message) -> int:
-    return int(message.offset() or 0)
 
 
 def _is_selected(topic: str, topics: Sequence[str], pattern: str | None) -> bool:
@@ -182,12 +180,6 @@ def _lines(file: Path) -> Iterable[bytes]:
 def _record(line: bytes) -> SampledRecord | None:
     """Return the record of one line of a snapshot file; None where the line holds none."""
     try:
-        it: Any = json.loads(line)
-        place = it["topic"], it["partition"], it["offset"]
-        key, value = (
-            None if it[name] is None else base64.b64decode(it[name], validate=True) for name in ("key", "value")
-        )
-    except (ValueError, KeyError, TypeError, binascii.Error):
+        return _RECORD.validate_json(line)
+    except ValidationError:
         return None
-    good = isinstance(place[0], str) and all(isinstance(n, int) and n >= 0 for n in islice(place, 1, None))
-    return SampledRecord(*place, key, value) if good else None

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow.compute as pc
-from pyarrow import parquet
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Kind, Op
@@ -121,14 +120,9 @@ class Evidence:
         change |= {column: value for column, value in next(layouts).items() if column in _CHANGE_COLUMNS}
         loaded = self.lake.loaded_rows(*self.name)
         has_key = pc.field("_cdc_key") == self.key
-        changes: list[Row] = []
-        for file in loaded.list_staged(load.folder).files:
-            files, path = loaded.store.files(file.path)
-            rows = parquet.read_table(
-                path, columns=["_cdc_offset"], filters=has_key, filesystem=files, partitioning=None
-            )
-            changes += [change | {"offset": offset} for offset in rows["_cdc_offset"].to_pylist()]
-        return changes
+        files = loaded.list_staged(load.folder).files
+        rows = loaded.fetch(files, "_cdc_key", "_cdc_offset", reduce_part=lambda part: part.filter(has_key))
+        return [change | {"offset": offset} for offset in rows["_cdc_offset"].to_pylist()]
 
     @cached_property
     def events(self) -> list[Row]:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.config import Feed
 from cdc_assets.history.progress import Name
-from cdc_assets.lakehouse.change_events import EventsCursor, Kind
+from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.raw_records import cursor_to_continue
 from cdc_assets.lakehouse.released_changes import (
@@ -89,12 +89,16 @@ def trim_events(lake: Lakehouse, feed: Feed, before: datetime) -> int:
     is_old = (F.col("batch") <= through) & ~can_be_replayed & ~F.col("kind").isin(*kept_kinds)
     is_row = F.col("kind") == str(Kind.ROW)
     newest = F.unix_millis(F.max(F.when(is_row, F.col("record_timestamp"))))
-    counted = events.where(is_old).agg(F.count("*"), F.count_if(is_row), newest).head()
-    count, rows, newest_ms = counted or (0, 0, None)
+    ((count, rows, newest_ms),) = events.where(is_old).agg(F.count("*"), F.count_if(is_row), newest).collect()
     if count:
-        lake.change_events.transact(
-            session, _advance_events(cursor, through, rows, newest_ms or 0), lambda table: table.delete(is_old)
+        next_cursor = replace(
+            cursor,
+            sequence=cursor.sequence + 1,
+            trimmed=through,
+            trimmed_rows=cursor.trimmed_rows + rows,
+            trimmed_newest=max(cursor.trimmed_newest, newest_ms or 0),
         )
+        lake.change_events.transact(session, next_cursor, lambda table: table.delete(is_old))
     return int(count)
 
 
@@ -136,7 +140,7 @@ def trim_changes(lake: Lakehouse, before: datetime) -> int:
     through = _bound_number(applied, changes.where(F.col("commit_ts") >= needed_from), "release")
     is_old = (F.col("release") <= through) & ~_is_of_load()
     totals = [F.count("*"), F.max("commit_ts"), F.sum("events"), F.sum("repeats")]
-    count, highest, events, repeats = changes.where(is_old).agg(*totals).head() or (0, 0, None, None)
+    ((count, highest, events, repeats),) = changes.where(is_old).agg(*totals).collect()
     if count:
         trimmed = Trimmed(
             release=through,
@@ -153,17 +157,6 @@ def _bound_number(done: int, needed: DataFrame, number: str) -> int:
     """Return the number up to which rows can be deleted: `done`, or what lies below the lowest number of a needed row."""
     ((lowest,),) = needed.agg(F.min(number)).collect()
     return done if lowest is None else min(done, lowest - 1)
-
-
-def _advance_events(cursor: EventsCursor, through: int, rows: int, newest_ms: int) -> EventsCursor:
-    """Return the cursor of the commit that deletes `rows` row events of the batches up to `through`."""
-    return replace(
-        cursor,
-        sequence=cursor.sequence + 1,
-        trimmed=through,
-        trimmed_rows=cursor.trimmed_rows + rows,
-        trimmed_newest=max(cursor.trimmed_newest, newest_ms),
-    )
 
 
 def _advance_release(cursor: ReleaseCursor, trimmed: Trimmed, behind: set[Name]) -> ReleaseCursor:

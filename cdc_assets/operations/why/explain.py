@@ -1,6 +1,7 @@
 """Explains one row of a history: finds the table and the key that a person means, and puts the row's life together."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import OperationError
@@ -54,9 +55,8 @@ def explain_row(
         raise OperationError(f"{name}: {error}") from None
     key_columns, until = match_key_columns(parsed, keys), OPEN_END if at is None else at
     evidence = Evidence(lake, feed, (database, table), key_columns, parsed, until)
-    if evidence.is_empty:
-        typed = find_key_by_typed_values(lake, database, table, key_columns, key)
-        evidence = Evidence(lake, feed, (database, table), key_columns, typed or parsed, until)
+    if evidence.is_empty and (typed := find_key_by_typed_values(lake, database, table, key_columns, key)):
+        evidence = replace(evidence, key=typed)
     fates = EventFates(evidence)
     cursor = lake.history(database, table).cursor() or HistoryCursor(sequence=0)
     steps = StepBuilder(evidence, fates, StepDetails(evidence, with_messages)).build_steps()

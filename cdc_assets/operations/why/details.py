@@ -31,15 +31,6 @@ class StepDetails:
         event = self._events_by_record.get(place)
         return RecordOrigin(*place) if event is None else _record_of(event)
 
-    def find_release(self, change: Row) -> ReleaseOrigin:
-        """Return the release that let a change through."""
-        number = change["release"]
-        release = self._releases.get(number)
-        if release is None:
-            return ReleaseOrigin(number)
-        watermark = release.cursor.watermarks.get(change["topic"])
-        return ReleaseOrigin(number, release.commit.time, release.run, watermark)
-
     def find_statement(self, commit_ts: int) -> TableStatement | None:
         """Return the newest statement about the table up to a position; None: there is none."""
         statements = [row for row in self.evidence.statements if row["commit_ts"] <= commit_ts]
@@ -82,16 +73,20 @@ class StepDetails:
         newest = max(stated, key=lambda row: row["commit_ts"])
         return {c["column"]: " ".join(filter(None, (c["charset"], c["collation"]))) for c in newest["character_sets"]}
 
-    def describe_message(self, row: Row | None) -> dict[str, Any]:
-        """Return the attributes of a step that the message of its event or change states: none if the event is gone.
+    def describe_origin(self, row: Row | None) -> dict[str, Any]:
+        """Return the attributes of a step that come from its change or event: none if both are gone.
 
         Returns:
-            `key_change`, `source`, `source_details`, `message`.
+            `record`, `release`; and if the event is there, `key_change`, `source`, `source_details`, `message`.
         """
-        event = self._events_by_place.get(event_place(row)) if row else None
-        if event is None:
+        if row is None:
             return {}
-        return {
+        release = self._find_release(row) if "release" in row else None
+        origin = {"record": self.find_record(record_place(row)), "release": release}
+        event = self._events_by_place.get(event_place(row))
+        if event is None:
+            return origin
+        return origin | {
             "key_change": self._find_key_change(event),
             "source": _drop_nulls(event["source"]),
             "source_details": _drop_nulls(event["source_details"]),
@@ -109,6 +104,15 @@ class StepDetails:
             for value in self.evidence.quarantined_values
             if row and event_place(value) == event_place(row)
         ]
+
+    def _find_release(self, change: Row) -> ReleaseOrigin:
+        """Return the release that let a change through."""
+        number = change["release"]
+        release = self._releases.get(number)
+        if release is None:
+            return ReleaseOrigin(number)
+        watermark = release.cursor.watermarks.get(change["topic"])
+        return ReleaseOrigin(number, release.commit.time, release.run, watermark)
 
     def _find_key_change(self, event: Row) -> KeyChange | None:
         """Return both keys of a change of the key; None for any other event.

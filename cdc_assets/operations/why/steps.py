@@ -54,14 +54,12 @@ class StepBuilder:
                 copy=copy,
                 changes=_compare_versions(before, version),
                 row=_select_source_columns(version),
-                record=self.details.find_record(opening_record(version)),
-                release=self.details.find_release(change) if change else None,
                 statement=self.details.find_statement(commit_ts),
                 types=self.details.find_types(commit_ts, layout_id),
                 column_flags=self.details.find_column_flags(layout_id),
                 character_sets=self.details.find_character_sets(commit_ts),
                 quarantined=self.details.find_quarantined_values(origin),
-                **self.details.describe_message(origin),
+                **{"record": self.details.find_record(opening_record(version))} | self.details.describe_origin(origin),
             )
 
     def _build_ends(self) -> Iterator[LifeStep]:
@@ -75,10 +73,8 @@ class StepBuilder:
                 closed_by,
                 self._explain_snapshot_end(commit_ts) if closed_by == Op.SNAPSHOT else None,
                 copy=version.get(COPY.name),
-                record=self.details.find_record(record_place(delete)) if delete else None,
-                release=self.details.find_release(delete) if delete and "release" in delete else None,
                 statement=self.details.find_statement(commit_ts) if is_by_statement else None,
-                **self.details.describe_message(delete),
+                **self.details.describe_origin(delete),
             )
 
     def _build_others(self) -> Iterator[LifeStep]:
@@ -97,9 +93,7 @@ class StepBuilder:
                 fate,
                 event["op"],
                 reason,
-                record=self.details.find_record(record_place(event)),
-                release=self.details.find_release(change) if change else None,
-                **self.details.describe_message(event),
+                **self.details.describe_origin(change or event),
             )
 
     @cached_property

@@ -11,28 +11,9 @@ from functools import partial
 from traceback import format_exception_only
 from typing import Any
 
-from dagster import (
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    AssetExecutionContext,
-    AssetKey,
-    AssetMaterialization,
-    AssetObservation,
-    AssetRecordsFilter,
-    AssetSpec,
-    DagsterInstance,
-    MetadataValue,
-    TableColumnDep,
-    TableColumnLineage,
-    TableMetadataValue,
-    TableSchema,
-    TableSchemaMetadataValue,
-)
+import dagster as dg
 from pyspark.sql.types import StructType
 
-from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
 from cdc_assets.assets.checks.conservation import changes_reflected
 from cdc_assets.assets.checks.database import merge_table_verdicts
@@ -54,17 +35,16 @@ from cdc_assets.assets.checks.history import (
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import (
     CODE_VERSION,
+    StageAsset,
     StageResult,
     Stopwatch,
     build_check_result,
-    build_common_spec,
     build_evaluation,
     describe_columns,
     describe_table,
     format_rows,
     read_data_version,
 )
-from cdc_assets.assets.names import asset_key
 from cdc_assets.assets.page import draw_versions
 from cdc_assets.assets.parents import check_parents
 from cdc_assets.assets.table_assets import (
@@ -84,7 +64,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.views import register_histories
-from cdc_assets.stages import HISTORY
+from cdc_assets.stages import HISTORY, RELEASE, SCHEMAS
 from cdc_assets.stages.history.progress_file import blocked_tables
 from cdc_assets.stages.history.stage import Failure, HistoryReport
 from cdc_assets.tso import time_text
@@ -105,29 +85,7 @@ TYPE_MAPPING, COMPLETE = "type_mapping", "history_complete"
 COLUMNS, CONTINUE, PARENTS = "column_schema_change", "changes_continue", "parents_exist"
 
 
-def build_key(name: str) -> AssetKey:
-    """Return the key of the feed's list of history tables."""
-    return asset_key(name, HISTORY.name)
-
-
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of the feed's list of history tables."""
-    return AssetSpec(
-        build_key(name),
-        deps=[upstream.build_key(name), table_schemas.build_key(name)],
-        skippable=True,
-        kinds={"pyspark", "deltalake"},
-        description="The history tables that a run changed or created, and how.",
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """Return no check: the checks are those of the history tables."""
-    return []
-
-
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage, log each table that it changed, and return what to report."""
     name, watch = lake.feed, Stopwatch()
 
@@ -154,7 +112,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
     outcomes = _report_tables(context, lake, done, asset_of, holds, errors)
     outcomes += _report_failures(context, lake, done, blocked, asset_of)
     parents = check_parents(
-        context.instance, lake, feed, done.tables, lambda t: AssetCheckKey(asset_of(*t).key, PARENTS)
+        context.instance, lake, feed, done.tables, lambda t: dg.AssetCheckKey(asset_of(*t).key, PARENTS)
     )
     outcomes += [_CheckOutcome(asset_of(*table), PARENTS, verdict) for table, verdict in parents.items()]
     if feed.views is not None and done.tables:
@@ -172,7 +130,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
     return replace(stage_result, table_checks=[result for _, result in results])
 
 
-def _register_views(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
+def _register_views(context: dg.AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
     """Register the tables that a run changed in Spark's catalog. A failure is a warning, since the run has done its work."""
     try:
         register_histories(lake, schema, [(report.database, report.table) for report in run.tables])
@@ -189,11 +147,10 @@ class _CheckOutcome:
     asset: TableAsset
     check: str
     verdict: Verdict
-    severity: AssetCheckSeverity = AssetCheckSeverity.ERROR
 
 
 def _report_tables(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     asset_of: Callable[[str, str], TableAsset],
@@ -214,7 +171,7 @@ def _report_tables(
 
 
 def _report_failures(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     blocked: Mapping[tuple[str, str], Hold],
@@ -235,7 +192,7 @@ _LISTED_COLUMNS = ("database", "table", "created", "changes", "opened", "closed"
 
 
 def _build_stage_result(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     holds: Sequence[Hold],
@@ -246,7 +203,7 @@ def _build_stage_result(
     if statements := _list_statements(run.tables):
         # People look for DDL on the asset table_schemas, but its stage cannot know what the history stage applied.
         metadata = {"ddl_applied": format_rows(statements)}
-        context.log_event(AssetObservation(table_schemas.build_key(lake.feed), metadata=metadata))
+        context.log_event(dg.AssetObservation(table_schemas.ASSET.build_key(lake.feed), metadata=metadata))
     held = len({(hold.database, hold.table) for hold in holds})
     return StageResult(
         read_data_version(lake.released_changes),
@@ -277,27 +234,25 @@ def _list_statements(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
 
 
 def _build_results(
-    instance: DagsterInstance, outcomes: Sequence[_CheckOutcome]
-) -> Iterator[tuple[AssetKey, AssetCheckResult]]:
+    instance: dg.DagsterInstance, outcomes: Sequence[_CheckOutcome]
+) -> Iterator[tuple[dg.AssetKey, dg.AssetCheckResult]]:
     """Yield the check results by asset key: one a table, or one for all tables of a database that is one asset."""
-    by_database: dict[AssetCheckKey, list[_CheckOutcome]] = {}
+    by_database: dict[dg.AssetCheckKey, list[_CheckOutcome]] = {}
     for each in outcomes:
         if each.asset.partition is None:
-            yield each.asset.key, build_check_result(each.check, each.asset.key, each.verdict, each.severity)
+            yield each.asset.key, build_check_result(each.check, each.asset.key, each.verdict)
         else:
-            by_database.setdefault(AssetCheckKey(each.asset.key, each.check), []).append(each)
+            by_database.setdefault(dg.AssetCheckKey(each.asset.key, each.check), []).append(each)
     for key, tables in by_database.items():
         last = find_last_evaluation(instance, key)
         violations = last.metadata.get("violations") if last else None
-        before = [row.data for row in violations.records] if isinstance(violations, TableMetadataValue) else []
+        before = [row.data for row in violations.records] if isinstance(violations, dg.TableMetadataValue) else []
         verdict = merge_table_verdicts({each.asset.table: each.verdict for each in tables}, before)
-        has_errors = any(not each.verdict.passed and each.severity == AssetCheckSeverity.ERROR for each in tables)
-        severity = AssetCheckSeverity.ERROR if has_errors else tables[0].severity
-        yield key.asset_key, build_check_result(key.name, key.asset_key, verdict, severity)
+        yield key.asset_key, build_check_result(key.name, key.asset_key, verdict)
 
 
 def _report_table(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     report: TableReport,
@@ -317,22 +272,21 @@ def _report_table(
             "dagster/column_lineage": build_column_lineage(asset, _list_column_types(columns)),
             "ddl_applied": format_rows({"time": time_text(s["commit_ts"])} | s for s in report.statements),
             **draw_versions(context, table.name, report.days),
-            "example_query": MetadataValue.md(
+            "example_query": dg.MetadataValue.md(
                 f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"
             ),
         }
     )
     tags = {"dagster/data_version": read_data_version(table).value, "dagster/code_version": CODE_VERSION}
-    context.log_event(AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
-    warn = AssetCheckSeverity.WARN
+    context.log_event(dg.AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
     return [
         _CheckOutcome(asset, CONSERVATION, changes_reflected(report, unreflected)),
         _CheckOutcome(asset, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
         *_check_hold(lake.feed, asset, hold, ddl_applied(report)),
         _CheckOutcome(asset, RELOAD, reload_required(report)),
         _CheckOutcome(asset, CONTINUE, changes_continue(report)),
-        _CheckOutcome(asset, COMPLETE, history_complete(report), warn),
-        _CheckOutcome(asset, COLUMNS, column_changes, warn),
+        _CheckOutcome(asset, COMPLETE, history_complete(report).as_warning()),
+        _CheckOutcome(asset, COLUMNS, column_changes.as_warning()),
     ]
 
 
@@ -353,25 +307,25 @@ def describe_status(report: TableReport, feed: str, hold: Hold | None) -> dict[s
     }
 
 
-def _find_last_column_types(instance: DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
+def _find_last_column_types(instance: dg.DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
     """Return the column types of the last materialization of a history table; None if there is none."""
-    records_filter = AssetRecordsFilter(
+    records_filter = dg.AssetRecordsFilter(
         asset.key, asset_partitions=None if asset.partition is None else [asset.partition]
     )
     records = instance.fetch_materializations(records_filter, limit=1).records
     last = records[0].asset_materialization if records else None
     columns = last.metadata.get("dagster/column_schema") if last else None
-    return _list_column_types(columns.value) if isinstance(columns, TableSchemaMetadataValue) else None
+    return _list_column_types(columns.value) if isinstance(columns, dg.TableSchemaMetadataValue) else None
 
 
-def _list_column_types(schema: TableSchema) -> dict[str, str]:
+def _list_column_types(schema: dg.TableSchema) -> dict[str, str]:
     return {column.name: column.type for column in schema.columns}
 
 
-def build_column_lineage(asset: TableAsset, columns: Iterable[str]) -> TableColumnLineage:
+def build_column_lineage(asset: TableAsset, columns: Iterable[str]) -> dg.TableColumnLineage:
     """Return the lineage of the source columns of a history table; columns that the pipeline adds have none."""
-    return TableColumnLineage(
-        {c: [TableColumnDep(asset.source, asset.source_column(source_name(c)))] for c in source_columns(columns)}
+    return dg.TableColumnLineage(
+        {c: [dg.TableColumnDep(asset.source, asset.source_column(source_name(c)))] for c in source_columns(columns)}
     )
 
 
@@ -392,3 +346,13 @@ def _check_hold(name: str, asset: TableAsset, hold: Hold | None, applied: Verdic
         _CheckOutcome(asset, DDL_APPLIED, ddl_verdict),
         _CheckOutcome(asset, TYPE_MAPPING, type_mapping(hold if is_type_hold else None)),
     ]
+
+
+# The checks are those of the history tables.
+ASSET = StageAsset(
+    name=HISTORY.name,
+    upstream=(RELEASE.name, SCHEMAS.name),
+    kinds={"pyspark", "deltalake"},
+    description="The history tables that a run changed or created, and how.",
+    run=_run,
+)

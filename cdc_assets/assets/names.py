@@ -1,4 +1,4 @@
-"""Asset keys, and the names of step outputs that are derived from them.
+"""The names of step outputs, which are derived from asset keys.
 
 A source table and its asset key may have any name. But Dagster derives the names of a step's outputs from asset keys,
 and allows only ASCII letters, digits and `_` in them. With Dagster's own derivation a table called `注文` would stop the
@@ -12,15 +12,6 @@ from dagster import AssetCheckSpec, AssetKey
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 _WITH_DIGEST = re.compile(r".*_[0-9a-f]{16}")
-
-
-def asset_key(name: str, *parts: str) -> AssetKey:
-    """Return the key of one asset of a feed.
-
-    The feed is the first part, unlike in the table's path: Dagster's graph labels an asset with the last part of its key, so
-    each of a feed's assets would be labelled with the feed's name.
-    """
-    return AssetKey([name, *parts])
 
 
 def build_output_name(key: AssetKey) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition
 
-from cdc_assets.assets.names import asset_key
 from cdc_assets.config import Feed
 from cdc_assets.stages import HISTORY
 
@@ -49,7 +48,7 @@ def has_asset_per_table(feed: Feed, tables: Sequence[tuple[str, str]]) -> bool:
 def build_table_asset(name: str, database: str, table: str, *, per_table: bool) -> TableAsset:
     """Return the asset of a table; `per_table` is the result of `has_asset_per_table` for the feed."""
     path = (database, table) if per_table else (database,)
-    key, source = asset_key(name, HISTORY.name, *path), asset_key(name, "source", *path)
+    key, source = AssetKey([name, HISTORY.name, *path]), AssetKey([name, "source", *path])
     return TableAsset(database, table, key, source, None if per_table else format_partition(table))
 
 

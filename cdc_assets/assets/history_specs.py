@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import dagster as dg
 
 from cdc_assets.assets import history
+from cdc_assets.assets.check_steps import CheckSpec
 from cdc_assets.assets.common import add_feed_attributes
-from cdc_assets.assets.names import CheckSpec
 from cdc_assets.assets.table_assets import TableAsset, build_table_assets, define_partitions
 from cdc_assets.config import Feed
 from cdc_assets.protocols import protocol_of

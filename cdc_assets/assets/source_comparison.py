@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from cdc_assets.assets.check_steps import build_check_step
+from cdc_assets.assets.check_steps import CheckSpec, build_check_step
 from cdc_assets.assets.common import build_check_result
 from cdc_assets.assets.history_specs import describe_table_check
-from cdc_assets.assets.names import CheckSpec
 from cdc_assets.assets.table_assets import TableAsset, build_table_assets
 from cdc_assets.config import Feed, SourceComparison
 from cdc_assets.lakehouse.lakehouse import Lakehouse

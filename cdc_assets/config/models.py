@@ -76,9 +76,13 @@ def _exactly_one(other: str, value: object, info: ValidationInfo) -> None:
         raise PydanticCustomError("exactly_one", "{given}{allowed}", {"given": given, "allowed": allowed})
 
 
-def _only_with(protocol: ProtocolName, info: ValidationInfo) -> None:
-    if info.data.get("protocol", protocol) != protocol:  # an invalid protocol is not in `data`, and reported already
-        reject(f"{info.field_name} only with protocol: {protocol}")
+# Settings that only one protocol has.
+_PROTOCOL_OF = {
+    "tidb_extension": "canal-json",
+    "bootstrap_interval": "simple",
+    "snapshots": "debezium",
+    "connector_settings": "debezium",
+}
 
 
 # In the models below, a field's description is the text that error messages show after "allowed:".
@@ -124,10 +128,8 @@ class Kafka(_Model):
         except OptionError as error:
             at = (error.option,) if error.is_value else (error.option, "[key]")  # pydantic's mark of an error in a key
             context = {"allowed": error.allowed, "detail": error.detail, "at": at}
-        else:
-            return value
-        # Outside the except block, so that no exception with a secret in its arguments is chained.
-        raise PydanticCustomError("rule", "{allowed}{detail}", context)
+            raise PydanticCustomError("rule", "{allowed}{detail}", context) from None
+        return value
 
 
 class FeedSource(_Model):
@@ -277,16 +279,14 @@ class Feed(_Model):
             reject("initial_load only with canal-json, open-protocol, simple: a connector takes its own snapshot")
         return value
 
-    @field_validator("tidb_extension")
+    @field_validator(*_PROTOCOL_OF)
     @classmethod
-    def _check_canal_json(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
-        _only_with("canal-json", info)
-        return value
-
-    @field_validator("bootstrap_interval")
-    @classmethod
-    def _check_simple(cls, value: int, info: ValidationInfo) -> int:
-        _only_with("simple", info)
+    def _check_protocol_has_setting(cls, value: object, info: ValidationInfo) -> object:
+        protocol = _PROTOCOL_OF[str(info.field_name)]
+        if (
+            info.data.get("protocol", protocol) != protocol
+        ):  # an invalid protocol is not in `data`, and reported already
+            reject(f"{info.field_name} only with protocol: {protocol}")
         return value
 
     @field_validator("encoding")
@@ -306,14 +306,6 @@ class Feed(_Model):
             raise PydanticCustomError("missing", "missing")
         if value is not None and not has_registry:
             reject("schema_registry only with protocol: debezium and encoding: avro")
-        return value
-
-    @field_validator("snapshots", "connector_settings")
-    @classmethod
-    def _check_debezium(
-        cls, value: Snapshots | ConnectorSettings, info: ValidationInfo
-    ) -> Snapshots | ConnectorSettings:
-        _only_with("debezium", info)
         return value
 
     @field_validator("freshness_minutes", "max_watermark_lead")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from dagster import AssetCheckKey, DagsterInstance
+import dagster as dg
 
 from cdc_assets.assets.checks.history import parents_exist
 from cdc_assets.assets.checks.verdict import Verdict
@@ -15,11 +15,11 @@ from cdc_assets.stages.missing_parents import find_missing_parents
 
 
 def check_parents(
-    instance: DagsterInstance,
+    instance: dg.DagsterInstance,
     lake: Lakehouse,
     feed: Feed,
     reports: Sequence[TableReport],
-    check_of: Callable[[Name], AssetCheckKey],
+    check_of: Callable[[Name], dg.AssetCheckKey],
 ) -> dict[Name, Verdict]:
     """Return the verdict on each table whose rows a foreign key may have changed in a run.
 

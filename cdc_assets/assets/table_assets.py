@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition
+import dagster as dg
 
 from cdc_assets.config import Feed
 from cdc_assets.stages import HISTORY
@@ -31,8 +31,8 @@ class TableAsset:
 
     database: str
     table: str
-    key: AssetKey
-    source: AssetKey
+    key: dg.AssetKey
+    source: dg.AssetKey
     partition: str | None = None
 
     def source_column(self, column: str) -> str:
@@ -48,7 +48,7 @@ def has_asset_per_table(feed: Feed, tables: Sequence[tuple[str, str]]) -> bool:
 def build_table_asset(name: str, database: str, table: str, *, per_table: bool) -> TableAsset:
     """Return the asset of a table; `per_table` is the result of `has_asset_per_table` for the feed."""
     path = (database, table) if per_table else (database,)
-    key, source = AssetKey([name, HISTORY.name, *path]), AssetKey([name, "source", *path])
+    key, source = dg.AssetKey([name, HISTORY.name, *path]), dg.AssetKey([name, "source", *path])
     return TableAsset(database, table, key, source, None if per_table else format_partition(table))
 
 
@@ -62,12 +62,12 @@ def format_partition(table: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", table)
 
 
-def define_partitions(key: AssetKey) -> DynamicPartitionsDefinition:
+def define_partitions(key: dg.AssetKey) -> dg.DynamicPartitionsDefinition:
     """Return the definition of the partitions of a database's asset."""
-    return DynamicPartitionsDefinition(name=key.to_user_string())
+    return dg.DynamicPartitionsDefinition(name=key.to_user_string())
 
 
-def add_partitions(instance: DagsterInstance, assets: Iterable[TableAsset]) -> None:
+def add_partitions(instance: dg.DagsterInstance, assets: Iterable[TableAsset]) -> None:
     """Add the partitions of these assets that are new to Dagster."""
     for key, partitions in _group_partitions(assets).items():
         definition = str(define_partitions(key).name)
@@ -76,8 +76,8 @@ def add_partitions(instance: DagsterInstance, assets: Iterable[TableAsset]) -> N
             instance.add_dynamic_partitions(definition, new)
 
 
-def _group_partitions(assets: Iterable[TableAsset]) -> Mapping[AssetKey, list[str]]:
-    partitions: dict[AssetKey, list[str]] = {}
+def _group_partitions(assets: Iterable[TableAsset]) -> Mapping[dg.AssetKey, list[str]]:
+    partitions: dict[dg.AssetKey, list[str]] = {}
     for asset in assets:
         if asset.partition is not None:
             partitions.setdefault(asset.key, []).append(asset.partition)

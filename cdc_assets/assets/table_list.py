@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dagster import AssetExecutionContext, OpExecutionContext
+import dagster as dg
 
 from cdc_assets.config import feeds_path
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -48,7 +48,7 @@ def read_table_list(root: str, feed: str) -> tuple[tuple[str, str], ...]:
 
 
 def refresh_table_list(
-    context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, lake: Lakehouse
 ) -> tuple[tuple[str, str], ...]:
     """List the history tables again if something was released since the last list, and write the file.
 
@@ -77,7 +77,7 @@ def refresh_table_list(
     return current.tables
 
 
-def _reload_definitions(context: AssetExecutionContext | OpExecutionContext, feed: str) -> None:
+def _reload_definitions(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> None:
     """Make the web server at `CDC_WEBSERVER` reload the definitions."""
     if not (address := os.environ.get("CDC_WEBSERVER")):
         return

@@ -6,13 +6,12 @@ with very many tables each database is one asset, with its tables as partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from traceback import format_exception_only
 from typing import Any
 
 import dagster as dg
-from pyspark.sql.types import StructType
 
 from cdc_assets.assets import table_schemas
 from cdc_assets.assets.checks.conservation import changes_reflected
@@ -29,6 +28,7 @@ from cdc_assets.assets.checks.history import (
     history_complete,
     history_complete_of_refused,
     history_intervals,
+    parents_exist,
     reload_required,
     type_mapping,
 )
@@ -40,13 +40,11 @@ from cdc_assets.assets.common import (
     Stopwatch,
     build_check_result,
     build_evaluation,
-    describe_columns,
     describe_table,
     format_rows,
     read_data_version,
 )
 from cdc_assets.assets.page import draw_versions
-from cdc_assets.assets.parents import check_parents
 from cdc_assets.assets.table_assets import (
     TableAsset,
     add_partitions,
@@ -57,6 +55,7 @@ from cdc_assets.assets.table_list import refresh_table_list
 from cdc_assets.assets.verdicts import find_last_evaluation
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
+from cdc_assets.history.progress import Name
 from cdc_assets.history.table_report import TableReport
 from cdc_assets.history.version_rules import UNREFLECTED
 from cdc_assets.lakehouse.history import source_columns, source_name
@@ -67,6 +66,7 @@ from cdc_assets.operations.views import register_histories
 from cdc_assets.stages import HISTORY, RELEASE, SCHEMAS
 from cdc_assets.stages.history.progress_file import blocked_tables
 from cdc_assets.stages.history.stage import Failure, HistoryReport
+from cdc_assets.stages.missing_parents import find_missing_parents
 from cdc_assets.tso import time_text
 
 
@@ -83,6 +83,8 @@ CONSERVATION, INTERVALS = "conservation", "history_intervals"
 DDL_APPLIED, RELOAD = "ddl_applied", "reload_required"
 TYPE_MAPPING, COMPLETE = "type_mapping", "history_complete"
 COLUMNS, CONTINUE, PARENTS = "column_schema_change", "changes_continue", "parents_exist"
+
+_Outcome = tuple[Name, str, Verdict]  # a history table, one of its checks, and the verdict
 
 
 def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
@@ -103,27 +105,23 @@ def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Stag
     listed = refresh_table_list(context, lake)
     asset_of = partial(build_table_asset, name, per_table=has_asset_per_table(feed, listed))
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    holds, failed = _find_table_holds(released), {failure.name for failure in done.failures}
-    blocked = blocked_tables(lake)
+    # The check `schema_known` reports the holds for a missing schema.
+    holds = {(hold.database, hold.table): hold for hold in released.holds if hold.reason != HoldReason.SCHEMA}
+    failed, blocked = {failure.name for failure in done.failures}, blocked_tables(lake)
     errors: list[Exception] = [NotWrittenError(failure) for failure in done.failures if not failure.is_blocked]
     changed = {(report.database, report.table) for report in done.tables}
     if changed | failed:
         add_partitions(context.instance, [asset_of(*table) for table in sorted({*listed, *changed, *failed})])
     outcomes = _report_tables(context, lake, done, asset_of, holds, errors)
-    outcomes += _report_failures(context, lake, done, blocked, asset_of)
-    parents = check_parents(
-        context.instance, lake, feed, done.tables, lambda t: dg.AssetCheckKey(asset_of(*t).key, PARENTS)
-    )
-    outcomes += [_CheckOutcome(asset_of(*table), PARENTS, verdict) for table, verdict in parents.items()]
+    outcomes += _report_failures(context, lake, done, blocked)
+    outcomes += _check_parents(context.instance, lake, feed, done.tables, asset_of)
     if feed.views is not None and done.tables:
         _register_views(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - changed - failed):
-        outcomes += _check_hold(name, asset_of(*table), holds.get(table), ddl_applied_of_unblocked())
+        outcomes += _check_hold(name, table, holds.get(table), ddl_applied_of_unblocked())
     # Append last: of two outcomes of a check, the later one counts.
-    outcomes += [
-        _CheckOutcome(asset_of(r.database, r.table), COMPLETE, history_complete_of_refused(r)) for r in released.refused
-    ]
-    results = list(_build_results(context.instance, outcomes))
+    outcomes += [((r.database, r.table), COMPLETE, history_complete_of_refused(r)) for r in released.refused]
+    results = list(_build_results(context.instance, outcomes, asset_of))
     for key, result in results:
         context.log_event(build_evaluation(key, result))
     stage_result = _build_stage_result(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
@@ -140,25 +138,16 @@ def _register_views(context: dg.AssetExecutionContext, lake: Lakehouse, schema: 
         )
 
 
-@dataclass(frozen=True)
-class _CheckOutcome:
-    """The verdict of one check on one history table."""
-
-    asset: TableAsset
-    check: str
-    verdict: Verdict
-
-
 def _report_tables(
     context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     asset_of: Callable[[str, str], TableAsset],
-    holds: Mapping[tuple[str, str], Hold],
+    holds: Mapping[Name, Hold],
     errors: list[Exception],
-) -> list[_CheckOutcome]:
+) -> list[_Outcome]:
     """Log each table that was written, and return the outcomes of its checks. An error in a report is added to `errors`."""
-    outcomes: list[_CheckOutcome] = []
+    outcomes: list[_Outcome] = []
     for report in run.tables:
         name = report.database, report.table
         try:
@@ -171,12 +160,8 @@ def _report_tables(
 
 
 def _report_failures(
-    context: dg.AssetExecutionContext,
-    lake: Lakehouse,
-    run: HistoryReport,
-    blocked: Mapping[tuple[str, str], Hold],
-    asset_of: Callable[[str, str], TableAsset],
-) -> list[_CheckOutcome]:
+    context: dg.AssetExecutionContext, lake: Lakehouse, run: HistoryReport, blocked: Mapping[Name, Hold]
+) -> list[_Outcome]:
     """Log write failures, and return the outcomes of `conservation` for failed, blocked and recovered tables."""
     for failure in run.failures:
         text = "".join(format_exception_only(failure.error)).strip()
@@ -184,7 +169,24 @@ def _report_failures(
     verdicts = {failure.name: conservation_of_failed(failure.error) for failure in run.failures}
     verdicts |= {name: conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
     verdicts |= dict.fromkeys(run.recovered, conservation_of_recovered())
-    return [_CheckOutcome(asset_of(*name), CONSERVATION, verdict) for name, verdict in verdicts.items()]
+    return [(name, CONSERVATION, verdict) for name, verdict in verdicts.items()]
+
+
+def _check_parents(
+    instance: dg.DagsterInstance,
+    lake: Lakehouse,
+    feed: Feed,
+    reports: Sequence[TableReport],
+    asset_of: Callable[[str, str], TableAsset],
+) -> list[_Outcome]:
+    """Return the outcomes of `parents_exist` for each table whose rows a foreign key may have changed in a run."""
+
+    def had_missing(table: Name) -> bool:
+        last = find_last_evaluation(instance, dg.AssetCheckKey(asset_of(*table).key, PARENTS))
+        return last is not None and not last.passed
+
+    examined = find_missing_parents(lake, feed, reports, had_missing)
+    return [(table, PARENTS, parents_exist(".".join(table), missing)) for table, missing in sorted(examined.items())]
 
 
 # The columns of the list of history tables that a run changed.
@@ -234,21 +236,21 @@ def _list_statements(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
 
 
 def _build_results(
-    instance: dg.DagsterInstance, outcomes: Sequence[_CheckOutcome]
+    instance: dg.DagsterInstance, outcomes: Sequence[_Outcome], asset_of: Callable[[str, str], TableAsset]
 ) -> Iterator[tuple[dg.AssetKey, dg.AssetCheckResult]]:
     """Yield the check results by asset key: one a table, or one for all tables of a database that is one asset."""
-    by_database: dict[dg.AssetCheckKey, list[_CheckOutcome]] = {}
-    for each in outcomes:
-        if each.asset.partition is None:
-            yield each.asset.key, build_check_result(each.check, each.asset.key, each.verdict)
+    by_database: dict[dg.AssetCheckKey, dict[str, Verdict]] = {}
+    for name, check, verdict in outcomes:
+        asset = asset_of(*name)
+        if asset.partition is None:
+            yield asset.key, build_check_result(check, asset.key, verdict)
         else:
-            by_database.setdefault(dg.AssetCheckKey(each.asset.key, each.check), []).append(each)
-    for key, tables in by_database.items():
+            by_database.setdefault(dg.AssetCheckKey(asset.key, check), {})[asset.table] = verdict
+    for key, verdicts in by_database.items():
         last = find_last_evaluation(instance, key)
         violations = last.metadata.get("violations") if last else None
         before = [row.data for row in violations.records] if isinstance(violations, dg.TableMetadataValue) else []
-        verdict = merge_table_verdicts({each.asset.table: each.verdict for each in tables}, before)
-        yield key.asset_key, build_check_result(key.name, key.asset_key, verdict)
+        yield key.asset_key, build_check_result(key.name, key.asset_key, merge_table_verdicts(verdicts, before))
 
 
 def _report_table(
@@ -258,18 +260,20 @@ def _report_table(
     report: TableReport,
     asset: TableAsset,
     hold: Hold | None,
-) -> list[_CheckOutcome]:
+) -> list[_Outcome]:
     """Log the materialization of one table, and return the outcomes of its checks."""
-    table = lake.history(report.database, report.table).at_current_version()
-    broken = run.broken.get((report.database, report.table), [])
+    name = report.database, report.table
+    table = lake.history(*name).at_current_version()
+    broken = run.broken.get(name, [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
-    columns = describe_columns(table.schema() or StructType())
-    column_changes = column_schema_change(_find_last_column_types(context.instance, asset), _list_column_types(columns))
+    description = describe_table(table, report.versions)
+    columns = _list_column_types(description["dagster/column_schema"])
+    column_changes = column_schema_change(_find_last_column_types(context.instance, asset), columns)
     metadata: dict[str, Any] = (
         describe_status(report, lake.feed, hold)
-        | describe_table(table, report.versions)
+        | description
         | {
-            "dagster/column_lineage": build_column_lineage(asset, _list_column_types(columns)),
+            "dagster/column_lineage": build_column_lineage(asset, columns),
             "ddl_applied": format_rows({"time": time_text(s["commit_ts"])} | s for s in report.statements),
             **draw_versions(context, table.name, report.days),
             "example_query": dg.MetadataValue.md(
@@ -280,13 +284,13 @@ def _report_table(
     tags = {"dagster/data_version": read_data_version(table).value, "dagster/code_version": CODE_VERSION}
     context.log_event(dg.AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
     return [
-        _CheckOutcome(asset, CONSERVATION, changes_reflected(report, unreflected)),
-        _CheckOutcome(asset, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        *_check_hold(lake.feed, asset, hold, ddl_applied(report)),
-        _CheckOutcome(asset, RELOAD, reload_required(report)),
-        _CheckOutcome(asset, CONTINUE, changes_continue(report)),
-        _CheckOutcome(asset, COMPLETE, history_complete(report).as_warning()),
-        _CheckOutcome(asset, COLUMNS, column_changes.as_warning()),
+        (name, CONSERVATION, changes_reflected(report, unreflected)),
+        (name, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        *_check_hold(lake.feed, name, hold, ddl_applied(report)),
+        (name, RELOAD, reload_required(report)),
+        (name, CONTINUE, changes_continue(report)),
+        (name, COMPLETE, history_complete(report).as_warning()),
+        (name, COLUMNS, column_changes.as_warning()),
     ]
 
 
@@ -329,23 +333,12 @@ def build_column_lineage(asset: TableAsset, columns: Iterable[str]) -> dg.TableC
     )
 
 
-def _find_table_holds(released: ReleaseCursor) -> dict[tuple[str, str], Hold]:
-    """Return the holds by table, except holds for a missing schema, which the check `schema_known` reports."""
-    return {(h.database, h.table): h for h in released.holds if h.reason != HoldReason.SCHEMA}
-
-
-def _check_hold(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_CheckOutcome]:
+def _check_hold(feed: str, table: Name, hold: Hold | None, applied: Verdict) -> list[_Outcome]:
     """Return the outcomes of the checks that fail while a table is held; `applied` is the verdict on DDL without a hold."""
-    is_type_hold = hold is not None and hold.reason == HoldReason.TYPE
-    ddl_verdict = (
-        applied
-        if hold is None or is_type_hold or hold.reason == HoldReason.LOAD
-        else ddl_applied_of_blocked(name, hold)
-    )
-    return [
-        _CheckOutcome(asset, DDL_APPLIED, ddl_verdict),
-        _CheckOutcome(asset, TYPE_MAPPING, type_mapping(hold if is_type_hold else None)),
-    ]
+    type_hold = hold if hold is not None and hold.reason == HoldReason.TYPE else None
+    if hold is not None and hold.reason not in (HoldReason.TYPE, HoldReason.LOAD):
+        applied = ddl_applied_of_blocked(feed, hold)
+    return [(table, DDL_APPLIED, applied), (table, TYPE_MAPPING, type_mapping(type_hold))]
 
 
 # The checks are those of the history tables.

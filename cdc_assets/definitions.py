@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from cdc_assets.assets import alerts, feed_definitions, new_records, old_runs, operations
+from cdc_assets.assets import alerts, audit, feed_definitions, new_records, old_runs, operations
 from cdc_assets.assets.feed_definitions import PIPELINE
 from cdc_assets.assets.resources import build_resources
 from cdc_assets.assets.table_list import read_table_list
@@ -33,7 +33,7 @@ def build_definitions(feeds_file: FeedsFile) -> dg.Definitions:
         for name, feed in feeds.items()
     }
     jobs = {name: each.job for name, each in by_feed.items()}
-    planned = [check for each in by_feed.values() for check in each.planned]
+    planned = [check for name in feeds for check in audit.list_stage_checks(name)]
     pipeline = dg.define_asset_job(
         PIPELINE,
         selection=dg.AssetSelection.all().without_checks() | dg.AssetSelection.checks(*planned),

@@ -111,7 +111,7 @@ def _repeat_verdict(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.A
 
 def build_table_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> dg.AssetChecksDefinition:
     """Return the step that checks complete history tables of one feed."""
-    specs = history_specs.build_table_check_specs(name, feed, tables)
+    specs = history_specs.build_table_checks(build_table_assets(name, feed, tables), history_specs.CHECKS)
     return build_check_step(
         name, "history_audit", specs, lambda context, lake: evaluate_checks(context, lake, feed, tables)
     )

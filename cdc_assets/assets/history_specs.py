@@ -1,6 +1,6 @@
 """The specs of the assets and checks of history tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
@@ -11,7 +11,7 @@ from cdc_assets.assets.table_assets import TableAsset, build_table_assets, defin
 from cdc_assets.config import Feed
 from cdc_assets.protocols import protocol_of
 
-_DESCRIPTIONS = {
+CHECKS = {
     history.CONSERVATION: (
         "After its last released change a key has one open version, or none if that change was a delete. If not, run "
         "the job audit, and rebuild the feed. If the table could not be written, mend the cause that the check names, "
@@ -80,16 +80,15 @@ def build_table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
     return [*sources.values(), *histories.values()]
 
 
-def build_table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
-    """Return the specs of the checks of history tables, (database, table) pairs."""
-    assets = {asset.key: asset for asset in build_table_assets(name, feed, tables)}
+def build_table_checks(assets: Sequence[TableAsset], descriptions: Mapping[str, str]) -> list[CheckSpec]:
+    """Return the specs of checks of history tables.
+
+    Args:
+        assets: of the tables; those of one database may be one asset.
+        descriptions: of the checks, by name. Of a database's asset the description says, too, that it checks each table.
+    """
     return [
-        CheckSpec(check, asset=key, description=describe_table_check(asset, description))
-        for key, asset in assets.items()
-        for check, description in _DESCRIPTIONS.items()
+        CheckSpec(check, asset=key, description=description if asset.partition is None else _EACH_TABLE + description)
+        for key, asset in {asset.key: asset for asset in assets}.items()
+        for check, description in descriptions.items()
     ]
-
-
-def describe_table_check(asset: TableAsset, description: str) -> str:
-    """Return the description of a check of history tables; of a database's asset it says that it checks each table."""
-    return description if asset.partition is None else _EACH_TABLE + description

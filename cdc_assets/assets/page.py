@@ -88,8 +88,5 @@ def _embed_chart(
     if chart is None:
         return {}
     title, svg = chart
-    return {name: dg.MetadataValue.md(f"{title}:\n\n![{title}]({_format_data_uri(svg)})")}
-
-
-def _format_data_uri(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    encoded = base64.b64encode(svg.encode()).decode()
+    return {name: dg.MetadataValue.md(f"{title}:\n\n![{title}](data:image/svg+xml;base64,{encoded})")}

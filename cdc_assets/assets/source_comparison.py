@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from cdc_assets.assets.check_steps import CheckSpec, build_check_step
+from cdc_assets.assets.check_steps import build_check_step
 from cdc_assets.assets.common import build_check_result
-from cdc_assets.assets.history_specs import describe_table_check
+from cdc_assets.assets.history_specs import build_table_checks
 from cdc_assets.assets.table_assets import TableAsset, build_table_assets
 from cdc_assets.config import Feed, SourceComparison
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -25,26 +25,13 @@ _DESCRIPTION = (
 )
 
 
-def list_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[dg.AssetCheckKey]:
-    """Return the checks of a feed's history tables, (database, table) pairs; none for a feed without `verify:`."""
-    keys = dict.fromkeys(asset.key for asset in _list_compared(name, feed, tables))
-    return [dg.AssetCheckKey(key, MATCHES_SOURCE) for key in keys]
-
-
-def _list_compared(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[TableAsset]:
-    """Return the assets of the tables that `verify:` names; none for a feed without it."""
-    assets = build_table_assets(name, feed, tables) if feed.verify is not None else []
-    return [each for each in assets if feed.verify is not None and feed.verify.takes(each.database, each.table)]
-
-
 def build_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[dg.AssetChecksDefinition]:
     """Return the step that compares these history tables with the source; none if there is none to compare."""
-    settings, compared = feed.verify, _list_compared(name, feed, tables)
-    specs = [
-        CheckSpec(MATCHES_SOURCE, asset=asset.key, description=describe_table_check(asset, _DESCRIPTION))
-        for asset in {each.key: each for each in compared}.values()
-    ]
-    if settings is None or not specs:
+    if (settings := feed.verify) is None:
+        return []
+    compared = [each for each in build_table_assets(name, feed, tables) if settings.takes(each.database, each.table)]
+    specs = build_table_checks(compared, {MATCHES_SOURCE: _DESCRIPTION})
+    if not specs:
         return []
 
     def compare(context: dg.AssetCheckExecutionContext, lake: Lakehouse) -> Iterator[dg.AssetCheckResult]:

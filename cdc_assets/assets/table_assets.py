@@ -5,7 +5,7 @@ process, and no person looks through them. So above the setting `max_table_asset
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -69,16 +69,12 @@ def define_partitions(key: dg.AssetKey) -> dg.DynamicPartitionsDefinition:
 
 def add_partitions(instance: dg.DagsterInstance, assets: Iterable[TableAsset]) -> None:
     """Add the partitions of these assets that are new to Dagster."""
-    for key, partitions in _group_partitions(assets).items():
-        definition = str(define_partitions(key).name)
-        existing = set(instance.get_dynamic_partitions(definition))
-        if new := [each for each in partitions if each not in existing]:
-            instance.add_dynamic_partitions(definition, new)
-
-
-def _group_partitions(assets: Iterable[TableAsset]) -> Mapping[dg.AssetKey, list[str]]:
     partitions: dict[dg.AssetKey, list[str]] = {}
     for asset in assets:
         if asset.partition is not None:
             partitions.setdefault(asset.key, []).append(asset.partition)
-    return partitions
+    for key, names in partitions.items():
+        definition = str(define_partitions(key).name)
+        existing = set(instance.get_dynamic_partitions(definition))
+        if new := [name for name in names if name not in existing]:
+            instance.add_dynamic_partitions(definition, new)

@@ -15,23 +15,17 @@ from cdc_assets.stages.decode import DecodeReport
 _SETTINGS = "settings_fit_records"
 
 
-def _list_checks(key: dg.AssetKey, feed: Feed) -> list[dg.AssetCheckSpec]:
-    """Return the specs of the checks that the feed's protocol and settings have."""
-    checks = [
-        dg.AssetCheckSpec(
-            "conservation",
-            asset=key,
-            blocking=True,
-            description="Every raw record is decoded or in quarantine. If not, the feed stops here: run the job audit, and "
-            "report its result with the counts below. The job rebuild derives the events again.",
-        )
-    ]
+def _describe_checks(feed: Feed) -> dict[str, str]:
+    """Return the descriptions of the checks that the feed's protocol and settings have, by name."""
+    checks = {
+        "conservation": "Every raw record is decoded or in quarantine. If not, the feed stops here: run the job audit, and "
+        "report its result with the counts below. The job rebuild derives the events again."
+    }
     setting = protocol_of(feed).denied_setting(feed)
     if setting is not None:
-        description = (
+        checks[_SETTINGS] = (
             f"No message contradicts the feed's settings. If one does, set {setting} for the feed, and rebuild it."
         )
-        checks.append(dg.AssetCheckSpec(_SETTINGS, asset=key, description=description))
     return checks
 
 
@@ -65,6 +59,6 @@ ASSET = StageAsset(
     upstream=(INGEST.name,),
     kinds={"pyspark", "deltalake"},
     description="Row events, DDL events and watermarks, decoded from {protocol} into one schema for all protocols.",
-    list_checks=_list_checks,
+    describe_checks=_describe_checks,
     run=_run,
 )

@@ -91,7 +91,8 @@ class StageAsset:
         kinds: of the asset.
         description: of the asset, with `{protocol}` in place of the feed's protocol.
         run: runs the stage and returns what to report.
-        list_checks: returns the specs of the checks that a feed's protocol and settings have, given the asset's key.
+        describe_checks: returns the descriptions of the checks that a feed's protocol and settings have, by name. A failing
+            `conservation` stops the feed.
         choose_freshness: returns the freshness policy that the feed's protocol and settings ask for.
     """
 
@@ -100,7 +101,7 @@ class StageAsset:
     kinds: set[str]
     description: str
     run: Callable[[dg.AssetExecutionContext, Lakehouse, Feed], StageResult]
-    list_checks: Callable[[dg.AssetKey, Feed], list[dg.AssetCheckSpec]] = lambda _key, _feed: []
+    describe_checks: Callable[[Feed], Mapping[str, str]] = lambda _feed: {}
     choose_freshness: Callable[[Feed], dg.FreshnessPolicy | None] = lambda _feed: None
 
     def build_key(self, feed: str) -> dg.AssetKey:
@@ -122,6 +123,14 @@ class StageAsset:
             freshness_policy=self.choose_freshness(feed),
         )
         return add_feed_attributes(spec, name, feed)
+
+    def build_check_specs(self, name: str, feed: Feed) -> list[dg.AssetCheckSpec]:
+        """Return the specs of the asset's checks in the feed `name`."""
+        key = self.build_key(name)
+        return [
+            dg.AssetCheckSpec(check, asset=key, blocking=check == "conservation", description=description)
+            for check, description in self.describe_checks(feed).items()
+        ]
 
 
 def describe_table(table: LakeTable[Any], rows: int | None = None) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def build(name: str, feed: Feed) -> dg.AssetsDefinition:
         name=f"{name}__raw_to_history",
         description=f"Ingest the new records of {name}, decode them, release complete changes, and write the histories.",
         specs=[stage.build_spec(name, feed) for stage in _list_stages(feed)],
-        check_specs=[each for stage in _list_stages(feed) for each in stage.list_checks(stage.build_key(name), feed)],
+        check_specs=[check for stage in _list_stages(feed) for check in stage.build_check_specs(name, feed)],
         can_subset=True,
         # Run one at a time: of two concurrent runs of a feed, the second stops at the first commit of the other.
         pool=f"feed_{name}",
@@ -105,7 +105,7 @@ def _run(
             yield dg.MaterializeResult(
                 asset_key=key, data_version=result.version, metadata=table_fields | dict(result.metadata)
             )
-        specs = stage.list_checks(key, feed)
+        specs = stage.build_check_specs(lake.feed, feed)
         for verdict in _evaluate_checks(context, specs, result, has_changes=has_changes, repeat=feed.strict):
             failing += [verdict] if is_failure(verdict) else []
             yield verdict

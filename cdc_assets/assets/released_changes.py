@@ -37,43 +37,30 @@ def _choose_freshness(feed: Feed) -> dg.FreshnessPolicy | None:
     return dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=feed.freshness_minutes))
 
 
-def _list_checks(key: dg.AssetKey, feed: Feed) -> list[dg.AssetCheckSpec]:
-    """Return the specs of the checks that the feed's protocol and settings have."""
-    checks = [
-        dg.AssetCheckSpec(
-            "conservation",
-            asset=key,
-            blocking=True,
-            description="Every row event is exactly one of released, duplicate, late, pending, covered by a load, or "
-            "excluded; each change is there once. If not, the feed stops here: run the job audit, and report its result.",
-        ),
-        dg.AssetCheckSpec(
-            "late_events_seen_before",
-            asset=key,
-            description="Every event below the released watermark repeats a released event. If not, the source broke the "
-            "promise of its watermark, and no history has the event. It is in change_events at the coordinates shown: "
-            "rebuild the feed, or load its table again.",
-        ),
-    ]
+def _describe_checks(feed: Feed) -> dict[str, str]:
+    """Return the descriptions of the checks that the feed's protocol and settings have, by name."""
+    checks = {
+        "conservation": "Every row event is exactly one of released, duplicate, late, pending, covered by a load, or "
+        "excluded; each change is there once. If not, the feed stops here: run the job audit, and report its result.",
+        "late_events_seen_before": "Every event below the released watermark repeats a released event. If not, the source "
+        "broke the promise of its watermark, and no history has the event. It is in change_events at the coordinates shown: "
+        "rebuild the feed, or load its table again.",
+    }
     if may_have_watermarks(feed):
-        description = (
+        checks["watermark_progress"] = (
             "Every partition has a watermark, and the released watermark moves when events arrive. If not, look at the "
             "changefeed, and at partitions: in the feeds file."
         )
-        checks.append(dg.AssetCheckSpec("watermark_progress", asset=key, description=description))
     if feed.freshness_minutes is not None:
-        description = (
+        checks["watermark_freshness"] = (
             f"No topic's released watermark (without watermarks: not the newest event) is older than "
-            f"{feed.freshness_minutes} minutes. "
-            "If one is, look at the changefeed, and how often the pipeline runs."
+            f"{feed.freshness_minutes} minutes. If one is, look at the changefeed, and how often the pipeline runs."
         )
-        checks.append(dg.AssetCheckSpec("watermark_freshness", asset=key, description=description))
     if protocol_of(feed).numbers_schemas:
-        description = (
-            "No event waits for its table's schema longer than until the next BOOTSTRAP message. If none arrives, "
-            "make the changefeed send BOOTSTRAP messages, which have the schemas."
+        checks["schema_known"] = (
+            "No event waits for its table's schema longer than until the next BOOTSTRAP message. If none arrives, make the "
+            "changefeed send BOOTSTRAP messages, which have the schemas."
         )
-        checks.append(dg.AssetCheckSpec("schema_known", asset=key, description=description))
     return checks
 
 
@@ -147,7 +134,7 @@ ASSET = StageAsset(
     upstream=(DECODE.name, SCHEMAS.name, TYPES.name),
     kinds={"pyspark", "deltalake"},
     description="The changes below the watermark, deduplicated: one a key and commit_ts.",
-    list_checks=_list_checks,
+    describe_checks=_describe_checks,
     choose_freshness=_choose_freshness,
     run=_run,
 )

@@ -13,28 +13,19 @@ from cdc_assets.stages import DECODE, SCHEMAS, TYPES
 from cdc_assets.stages.types import TypesReport
 
 
-def _list_checks(key: dg.AssetKey, feed: Feed) -> list[dg.AssetCheckSpec]:
-    """Return the specs of the checks that the feed's protocol and settings have."""
-    checks = [
-        dg.AssetCheckSpec(
-            "mysql_type_mapping",
-            asset=key,
-            description="Every column's type is a MySQL type. If not, its table is blocked: give the type under columns: in "
-            "the feeds file, or set type_mapping: warn.",
-        ),
-        dg.AssetCheckSpec(
-            "jdbc_type_mapping",
-            asset=key,
-            description="Every column's type code is the one that its MySQL type and value prescribe. If not, its table is "
-            "blocked: compare the record at the coordinates with the producer's version, or set type_mapping: warn.",
-        ),
-    ]
+def _describe_checks(feed: Feed) -> dict[str, str]:
+    """Return the descriptions of the checks that the feed's protocol and settings have, by name."""
+    checks = {
+        "mysql_type_mapping": "Every column's type is a MySQL type. If not, its table is blocked: give the type under "
+        "columns: in the feeds file, or set type_mapping: warn.",
+        "jdbc_type_mapping": "Every column's type code is the one that its MySQL type and value prescribe. If not, its "
+        "table is blocked: compare the record at the coordinates with the producer's version, or set type_mapping: warn.",
+    }
     if protocol_of(feed).assumes_settings:
-        description = (
+        checks["connector_settings"] = (
             "Each value is read as its message, the feeds file or other values prove that the connector writes it. If not, "
             "state the connector's settings under connector_settings: in the feeds file, and run the job rebuild."
         )
-        checks.append(dg.AssetCheckSpec("connector_settings", asset=key, description=description))
     return checks
 
 
@@ -82,6 +73,6 @@ ASSET = StageAsset(
     upstream=(DECODE.name, SCHEMAS.name),
     kinds={"pandera", "deltalake"},
     description="The distinct types that messages declare for each column, compared with the protocol's type mappings.",
-    list_checks=_list_checks,
+    describe_checks=_describe_checks,
     run=_run,
 )

@@ -46,7 +46,7 @@ def build_definitions(feeds_file: FeedsFile) -> dg.Definitions:
     )
     sensors = alerts.build(str(feeds_file.alerts.webhook)) if feeds_file.alerts else []
     status = dg.DefaultSensorStatus[feeds_file.automation.upper()]
-    sensors.append(new_records.build(feeds, jobs, PIPELINE, root, Store.of(feeds_file, root), status=status))
+    sensors.append(new_records.build(feeds, jobs, root, Store.of(feeds_file, root), status=status))
     return dg.Definitions(
         assets=_with_code_references(feeds_file, [asset for each in by_feed.values() for asset in each.assets]),
         asset_checks=[check for each in by_feed.values() for check in each.checks],

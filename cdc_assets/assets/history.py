@@ -14,24 +14,9 @@ from typing import Any
 import dagster as dg
 
 from cdc_assets.assets import table_schemas
+from cdc_assets.assets.checks import history as checks
 from cdc_assets.assets.checks.conservation import changes_reflected
 from cdc_assets.assets.checks.database import merge_table_verdicts
-from cdc_assets.assets.checks.history import (
-    changes_continue,
-    column_schema_change,
-    conservation_of_blocked,
-    conservation_of_failed,
-    conservation_of_recovered,
-    ddl_applied,
-    ddl_applied_of_blocked,
-    ddl_applied_of_unblocked,
-    history_complete,
-    history_complete_of_refused,
-    history_intervals,
-    parents_exist,
-    reload_required,
-    type_mapping,
-)
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import (
     CODE_VERSION,
@@ -118,9 +103,9 @@ def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Stag
     if feed.views is not None and done.tables:
         _register_views(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - changed - failed):
-        outcomes += _check_hold(name, table, holds.get(table), ddl_applied_of_unblocked())
+        outcomes += _check_hold(name, table, holds.get(table), checks.ddl_applied_of_unblocked())
     # Append last: of two outcomes of a check, the later one counts.
-    outcomes += [((r.database, r.table), COMPLETE, history_complete_of_refused(r)) for r in released.refused]
+    outcomes += [((r.database, r.table), COMPLETE, checks.history_complete_of_refused(r)) for r in released.refused]
     results = list(_build_results(context.instance, outcomes, asset_of))
     for key, result in results:
         context.log_event(build_evaluation(key, result))
@@ -166,9 +151,9 @@ def _report_failures(
     for failure in run.failures:
         text = "".join(format_exception_only(failure.error)).strip()
         context.log.error(f"history/{lake.feed} {'.'.join(failure.name)}: {text}")
-    verdicts = {failure.name: conservation_of_failed(failure.error) for failure in run.failures}
-    verdicts |= {name: conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
-    verdicts |= dict.fromkeys(run.recovered, conservation_of_recovered())
+    verdicts = {failure.name: checks.conservation_of_failed(failure.error) for failure in run.failures}
+    verdicts |= {name: checks.conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
+    verdicts |= dict.fromkeys(run.recovered, checks.conservation_of_recovered())
     return [(name, CONSERVATION, verdict) for name, verdict in verdicts.items()]
 
 
@@ -186,7 +171,9 @@ def _check_parents(
         return last is not None and not last.passed
 
     examined = find_missing_parents(lake, feed, reports, had_missing)
-    return [(table, PARENTS, parents_exist(".".join(table), missing)) for table, missing in sorted(examined.items())]
+    return [
+        (table, PARENTS, checks.parents_exist(".".join(table), missing)) for table, missing in sorted(examined.items())
+    ]
 
 
 # The columns of the list of history tables that a run changed.
@@ -268,7 +255,7 @@ def _report_table(
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
     description = describe_table(table, report.versions)
     columns = _list_column_types(description["dagster/column_schema"])
-    column_changes = column_schema_change(_find_last_column_types(context.instance, asset), columns)
+    column_changes = checks.column_schema_change(_find_last_column_types(context.instance, asset), columns)
     metadata: dict[str, Any] = (
         describe_status(report, lake.feed, hold)
         | description
@@ -285,11 +272,11 @@ def _report_table(
     context.log_event(dg.AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
     return [
         (name, CONSERVATION, changes_reflected(report, unreflected)),
-        (name, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        *_check_hold(lake.feed, name, hold, ddl_applied(report)),
-        (name, RELOAD, reload_required(report)),
-        (name, CONTINUE, changes_continue(report)),
-        (name, COMPLETE, history_complete(report).as_warning()),
+        (name, INTERVALS, checks.history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        *_check_hold(lake.feed, name, hold, checks.ddl_applied(report)),
+        (name, RELOAD, checks.reload_required(report)),
+        (name, CONTINUE, checks.changes_continue(report)),
+        (name, COMPLETE, checks.history_complete(report).as_warning()),
         (name, COLUMNS, column_changes.as_warning()),
     ]
 
@@ -337,8 +324,8 @@ def _check_hold(feed: str, table: Name, hold: Hold | None, applied: Verdict) -> 
     """Return the outcomes of the checks that fail while a table is held; `applied` is the verdict on DDL without a hold."""
     type_hold = hold if hold is not None and hold.reason == HoldReason.TYPE else None
     if hold is not None and hold.reason not in (HoldReason.TYPE, HoldReason.LOAD):
-        applied = ddl_applied_of_blocked(feed, hold)
-    return [(table, DDL_APPLIED, applied), (table, TYPE_MAPPING, type_mapping(type_hold))]
+        applied = checks.ddl_applied_of_blocked(feed, hold)
+    return [(table, DDL_APPLIED, applied), (table, TYPE_MAPPING, checks.type_mapping(type_hold))]
 
 
 # The checks are those of the history tables.

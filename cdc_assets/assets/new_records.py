@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from cdc_assets.assets.feed_definitions import AssetJob
+from cdc_assets.assets.feed_definitions import PIPELINE, AssetJob
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.sources.offsets import DataLossError
@@ -43,7 +43,6 @@ class _Work:
 def build(
     feeds: Mapping[str, Feed],
     jobs: Mapping[str, AssetJob],
-    all_feeds_job: str,
     root: str,
     store: Store,
     sensor_name: str = "new_records",
@@ -53,8 +52,7 @@ def build(
 
     Args:
         feeds: the feeds by name.
-        jobs: the job of each feed.
-        all_feeds_job: the name of the job of all feeds; while a run of it is under way, no feed's job is started.
+        jobs: the job of each feed. While a run of the job of all feeds is under way, none of them is started.
         root: the root of the lakehouse.
         store: the store that has the root.
         sensor_name: the name of the sensor.
@@ -67,13 +65,12 @@ def build(
         minimum_interval_seconds=60,
         default_status=status,
         description="Asks the brokers and folders of all feeds for new records, and starts the pipeline of each "
-        "feed that has "
-        "something to do. The run's tag cdc/reason names the reason.",
+        "feed that has something to do. The run's tag cdc/reason names the reason.",
     )
     def new_records(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         under_way = {run.job_name for run in context.instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))}
-        if all_feeds_job in under_way:
-            return dg.SkipReason(f"A run of {all_feeds_job} is under way.")
+        if PIPELINE in under_way:
+            return dg.SkipReason(f"A run of {PIPELINE} is under way.")
         idle = {name: feed for name, feed in feeds.items() if jobs[name].name not in under_way}
         answers = _find_work_of_feeds(idle, root, store)
         errors = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}

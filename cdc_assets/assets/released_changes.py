@@ -6,14 +6,8 @@ from typing import Any
 
 import dagster as dg
 
+from cdc_assets.assets.checks import gate
 from cdc_assets.assets.checks.conservation import events_placed
-from cdc_assets.assets.checks.gate import (
-    late_events_seen_before,
-    list_partition_watermarks,
-    schemas_arrived,
-    watermark_freshness,
-    watermark_progress,
-)
 from cdc_assets.assets.common import StageAsset, StageResult, Stopwatch, build_stage_result, format_rows
 from cdc_assets.assets.page import draw_releases
 from cdc_assets.config import Feed
@@ -84,7 +78,7 @@ def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Stag
     ]
     metadata = describe_status(report, lake.feed, datetime.now(UTC)) | {
         "watermarks": format_rows(watermarks),
-        "partition_watermarks": format_rows(list_partition_watermarks(report)),
+        "partition_watermarks": format_rows(gate.list_partition_watermarks(report)),
         "duplicate": report.duplicate,
         "late_repeated": report.late_repeated,
         "late_unseen": report.late_unseen,
@@ -99,13 +93,15 @@ def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> Stag
     }
     verdicts = {
         "conservation": events_placed(report),
-        "watermark_progress": watermark_progress(report, feed.source.partitions).as_warning(),
-        "schema_known": schemas_arrived(report, feed.bootstrap_interval),
-        "late_events_seen_before": late_events_seen_before(report),
+        "watermark_progress": gate.watermark_progress(report, feed.source.partitions).as_warning(),
+        "schema_known": gate.schemas_arrived(report, feed.bootstrap_interval),
+        "late_events_seen_before": gate.late_events_seen_before(report),
     }
     timed_verdicts = {}
     if feed.freshness_minutes is not None:
-        timed_verdicts["watermark_freshness"] = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
+        timed_verdicts["watermark_freshness"] = gate.watermark_freshness(
+            report, feed.freshness_minutes, datetime.now(UTC)
+        )
     return build_stage_result(lake.released_changes, metadata, verdicts, timed_verdicts)
 
 

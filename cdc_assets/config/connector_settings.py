@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
-
 TimePrecisionMode = Literal[
     "adaptive_time_microseconds", "adaptive", "connect", "isostring", "microseconds", "nanoseconds"
 ]
@@ -17,25 +15,3 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "decimal.handling.mode": get_args(DecimalHandlingMode),
     "binary.handling.mode": get_args(BinaryHandlingMode),
 }
-
-
-class ConnectorSettings(BaseModel):
-    """Settings of a feed's Debezium connector, by the connector's own names.
-
-    They count where a message does not state how its values are written.
-    """
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, alias_generator=lambda name: name.replace("_", ".")
-    )
-
-    time_precision_mode: TimePrecisionMode | None = Field(None, description=", ".join(get_args(TimePrecisionMode)))
-    decimal_handling_mode: DecimalHandlingMode | None = Field(
-        None, description=", ".join(get_args(DecimalHandlingMode))
-    )
-    binary_handling_mode: BinaryHandlingMode | None = Field(None, description=", ".join(get_args(BinaryHandlingMode)))
-
-    @property
-    def by_name(self) -> dict[str, str]:
-        """The settings that are given, by the connector's names."""
-        return self.model_dump(by_alias=True, exclude_none=True)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, Secr
 from pydantic_core import PydanticCustomError
 
 from cdc_assets.config import cron, jdbc
-from cdc_assets.config.connector_settings import ConnectorSettings
+from cdc_assets.config.connector_settings import BinaryHandlingMode, DecimalHandlingMode, TimePrecisionMode
 from cdc_assets.config.kafka_options import OptionError, librdkafka_options
 from cdc_assets.config.patterns import choice_for_table, matches_pattern
 from cdc_assets.config.values import (
@@ -234,6 +234,26 @@ class SourceComparison(_Model):
     def takes(self, database: str, table: str) -> bool:
         """Return whether the table matches a pattern."""
         return any(matches_pattern(pattern, database, table) for pattern in self.tables)
+
+
+class ConnectorSettings(_Model):
+    """Settings of a feed's Debezium connector, by the connector's own names.
+
+    They count where a message does not state how its values are written.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
+
+    time_precision_mode: TimePrecisionMode | None = Field(None, description=", ".join(get_args(TimePrecisionMode)))
+    decimal_handling_mode: DecimalHandlingMode | None = Field(
+        None, description=", ".join(get_args(DecimalHandlingMode))
+    )
+    binary_handling_mode: BinaryHandlingMode | None = Field(None, description=", ".join(get_args(BinaryHandlingMode)))
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The settings that are given, by the connector's names."""
+        return self.model_dump(by_alias=True, exclude_none=True)
 
 
 class Feed(_Model):

@@ -252,8 +252,10 @@ def _location(value: str, info: ValidationInfo) -> str:
 
 
 def _server_address(value: object) -> jdbc.ServerAddress:
+    if not isinstance(value, str):
+        reject(jdbc.ALLOWED)
     try:
-        return jdbc.ServerAddress.from_jdbc_url(str(value))
+        return jdbc.ServerAddress.from_jdbc_url(value)
     except jdbc.JdbcUrlError as error:
         reject(jdbc.ALLOWED, str(error))
 

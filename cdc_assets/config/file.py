@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 from types import UnionType
-from typing import Any, NoReturn, cast, get_args, get_origin
+from typing import Any, NoReturn, Union, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -226,8 +226,18 @@ def _model_at(where: _Loc) -> type[BaseModel] | None:
 
 def _as_model(kind: Any) -> type[BaseModel] | None:  # noqa: ANN401 -- an annotation may be anything
     """Return the model that an annotation is, or of which and None it is a union."""
-    options = get_args(kind) if get_origin(kind) is UnionType else (kind,)
-    return next((each for each in options if isinstance(each, type) and issubclass(each, BaseModel)), None)
+    return next((each for each in _split_union(kind) if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+def _split_union(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- as above
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _describe_allowed(field: FieldInfo) -> str:
+    """Return the text of what a field allows: its description, or the values of its Literal or bool."""
+    kinds = _split_union(field.annotation)
+    choices = ("true", "false") if bool in kinds else [each for kind in kinds for each in get_args(kind)]
+    return ", ".join(choices) if field.description is None else field.description
 
 
 def _fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -245,7 +255,7 @@ def _allowed(where: _Loc) -> str:
     for end in range(len(where) - 1, -1, -1):  # for an item of a list or mapping, the field that contains it
         model = _model_at(where[:end])
         if model and (field := _fields_of(model).get(str(where[end]))):
-            return field.description or ""
+            return _describe_allowed(field)
     return ""
 
 

@@ -73,7 +73,6 @@ class CdcFeedComponent(dg.Component, dg.Resolvable):
         sensor = new_records.build(
             {self.feed: feed},
             {self.feed: built.job},
-            feed_definitions.PIPELINE,
             root,
             Store.of(file, root),
             sensor_name=f"new_records_{self.feed}",

@@ -2,15 +2,7 @@
 
 from collections.abc import Sequence
 
-from dagster import (
-    DagsterRunStatus,
-    DefaultSensorStatus,
-    RunFailureSensorContext,
-    RunStatusSensorContext,
-    SensorDefinition,
-    run_failure_sensor,
-    run_status_sensor,
-)
+import dagster as dg
 
 from cdc_assets.assets.verdicts import list_failed_checks, list_failure_reasons
 
@@ -18,18 +10,18 @@ _TIMEOUT_SECONDS = 10
 _MOST_LINES = 20
 
 
-def build(webhook: str) -> list[SensorDefinition]:
+def build(webhook: str) -> list[dg.SensorDefinition]:
     """Return the sensors. They post JSON, `{"text": ...}`, the form of Slack, Mattermost, Teams and others.
 
     They run from the start, because a feeds file names a webhook only to get alerts.
     """
 
-    @run_failure_sensor(
+    @dg.run_failure_sensor(
         name="alert_on_failed_runs",
-        default_status=DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Posts each failed run, with the reasons, to the webhook that alerts: in the feeds file names.",
     )
-    def alert_failed_run(context: RunFailureSensorContext) -> None:
+    def alert_failed_run(context: dg.RunFailureSensorContext) -> None:
         run = context.dagster_run
         _post(
             webhook,
@@ -37,13 +29,13 @@ def build(webhook: str) -> list[SensorDefinition]:
             list_failure_reasons(context.instance, run.run_id),
         )
 
-    @run_status_sensor(
-        run_status=DagsterRunStatus.SUCCESS,
+    @dg.run_status_sensor(
+        run_status=dg.DagsterRunStatus.SUCCESS,
         name="alert_on_failed_checks",
-        default_status=DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Posts the failed checks of each successful run to the webhook that alerts: in the feeds file names.",
     )
-    def alert_failed_checks(context: RunStatusSensorContext) -> None:
+    def alert_failed_checks(context: dg.RunStatusSensorContext) -> None:
         run = context.dagster_run
         if failed := list_failed_checks(context.instance, run.run_id):
             _post(webhook, f"{len(failed)} checks failed in the run {run.run_id} of {run.job_name}.", failed)

@@ -8,16 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dagster import (
-    AssetCheckExecutionContext,
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetChecksDefinition,
-    AssetCheckSeverity,
-    AssetExecutionContext,
-    DagsterInstance,
-    Failure,
-)
+import dagster as dg
 
 from cdc_assets.assets import change_events, history, history_specs, raw_records, released_changes, type_observations
 from cdc_assets.assets.check_steps import build_check_step
@@ -32,29 +23,29 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 # Each run of the pipeline plans these checks, too.
 _STAGE_CHECKS = (
-    (raw_records, "conservation"),
-    (change_events, "conservation"),
-    (type_observations, "mysql_type_mapping"),
-    (type_observations, "jdbc_type_mapping"),
-    (released_changes, "conservation"),
+    (raw_records.ASSET, "conservation"),
+    (change_events.ASSET, "conservation"),
+    (type_observations.ASSET, "mysql_type_mapping"),
+    (type_observations.ASSET, "jdbc_type_mapping"),
+    (released_changes.ASSET, "conservation"),
 )
 
 
-def list_audited_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
+def list_audited_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[dg.AssetCheckKey]:
     """Return the checks of a feed that can read complete tables."""
     return [*list_stage_checks(name), *_group_by_check(build_table_assets(name, feed, tables))]
 
 
-def list_stage_checks(name: str) -> list[AssetCheckKey]:
+def list_stage_checks(name: str) -> list[dg.AssetCheckKey]:
     """Return the checks of a feed's stages that can read complete tables."""
-    return [AssetCheckKey(stage.build_key(name), check) for stage, check in _STAGE_CHECKS]
+    return [dg.AssetCheckKey(stage.build_key(name), check) for stage, check in _STAGE_CHECKS]
 
 
-def _group_by_check(assets: Sequence[TableAsset]) -> dict[AssetCheckKey, list[TableAsset]]:
+def _group_by_check(assets: Sequence[TableAsset]) -> dict[dg.AssetCheckKey, list[TableAsset]]:
     """Return the tables that each check of complete histories covers."""
-    assets_by_check: dict[AssetCheckKey, list[TableAsset]] = {}
+    assets_by_check: dict[dg.AssetCheckKey, list[TableAsset]] = {}
     for asset in assets:
-        assets_by_check.setdefault(AssetCheckKey(asset.key, history.INTERVALS), []).append(asset)
+        assets_by_check.setdefault(dg.AssetCheckKey(asset.key, history.INTERVALS), []).append(asset)
     return assets_by_check
 
 
@@ -65,7 +56,7 @@ def _check_intervals(lake: Lakehouse, assets: Sequence[TableAsset]) -> Verdict:
 
 def _build_audits(
     lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]
-) -> Mapping[AssetCheckKey, Callable[[], Verdict]]:
+) -> Mapping[dg.AssetCheckKey, Callable[[], Verdict]]:
     """Return the functions that evaluate the checks over complete tables, by check."""
 
     @functools.cache
@@ -86,11 +77,11 @@ def _build_audits(
 
 
 def evaluate_checks(
-    context: AssetExecutionContext | AssetCheckExecutionContext,
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext,
     lake: Lakehouse,
     feed: Feed,
     tables: Sequence[tuple[str, str]] = (),
-) -> Iterator[AssetCheckResult]:
+) -> Iterator[dg.AssetCheckResult]:
     """Yield the results of the checks that the run selects."""
     audits = _build_audits(lake, feed, tables)
     for key in sorted(context.selected_asset_check_keys):
@@ -99,12 +90,12 @@ def evaluate_checks(
             continue
         verdict = audits[key]()
         context.log.info(f"{key.asset_key.to_user_string()} {key.name}: {verdict.description}")
-        only_warns = feed.type_mapping == "warn" and key.asset_key == type_observations.build_key(lake.feed)
-        severity = AssetCheckSeverity.WARN if only_warns else AssetCheckSeverity.ERROR
-        yield build_check_result(key.name, key.asset_key, verdict, severity)
+        if feed.type_mapping == "warn" and key.asset_key == type_observations.ASSET.build_key(lake.feed):
+            verdict = verdict.as_warning()
+        yield build_check_result(key.name, key.asset_key, verdict)
 
 
-def _repeat_verdict(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheckResult:
+def _repeat_verdict(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckResult:
     """Return the last verdict on a check that only a run of the pipeline can evaluate.
 
     Raises:
@@ -112,15 +103,15 @@ def _repeat_verdict(instance: DagsterInstance, key: AssetCheckKey) -> AssetCheck
     """
     if result := find_last_result(instance, key):
         return result
-    raise Failure(
+    raise dg.Failure(
         f"{key.asset_key.to_user_string()} {key.name}: only a run of the pipeline evaluates this check, and no run has yet.",
         allow_retries=False,
     )
 
 
-def build_table_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> AssetChecksDefinition:
+def build_table_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> dg.AssetChecksDefinition:
     """Return the step that checks complete history tables of one feed."""
-    specs = history_specs.build_table_check_specs(name, feed, tables)
+    specs = history_specs.build_table_checks(build_table_assets(name, feed, tables), history_specs.CHECKS)
     return build_check_step(
         name, "history_audit", specs, lambda context, lake: evaluate_checks(context, lake, feed, tables)
     )

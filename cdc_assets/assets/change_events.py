@@ -2,56 +2,30 @@
 
 from typing import Any
 
-from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
+import dagster as dg
 
-from cdc_assets.assets import raw_records as upstream
 from cdc_assets.assets.checks.conservation import records_decoded, settings_fit_records
-from cdc_assets.assets.common import StageResult, Stopwatch, build_check_result, build_common_spec, build_stage_result
-from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.common import StageAsset, StageResult, Stopwatch, build_stage_result
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.protocols import protocol_of
-from cdc_assets.stages import DECODE
+from cdc_assets.stages import DECODE, INGEST
 from cdc_assets.stages.decode import DecodeReport
 
 _SETTINGS = "settings_fit_records"
 
 
-def build_key(name: str) -> AssetKey:
-    """Return the key of the asset."""
-    return asset_key(name, DECODE.name)
-
-
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of a feed's asset."""
-    return AssetSpec(
-        build_key(name),
-        deps=[upstream.build_key(name)],
-        skippable=True,
-        kinds={"pyspark", "deltalake"},
-        description=f"Row events, DDL events and watermarks, decoded from {feed.protocol} into one schema for "
-        f"all protocols.",
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
-    """Return the specs of the checks that the feed's protocol and settings have."""
-    checks = [
-        AssetCheckSpec(
-            "conservation",
-            asset=build_key(name),
-            blocking=True,
-            description="Every raw record is decoded or in quarantine. If not, the feed stops here: run the job audit, and "
-            "report its result with the counts below. The job rebuild derives the events again.",
-        )
-    ]
+def _describe_checks(feed: Feed) -> dict[str, str]:
+    """Return the descriptions of the checks that the feed's protocol and settings have, by name."""
+    checks = {
+        "conservation": "Every raw record is decoded or in quarantine. If not, the feed stops here: run the job audit, and "
+        "report its result with the counts below. The job rebuild derives the events again."
+    }
     setting = protocol_of(feed).denied_setting(feed)
     if setting is not None:
-        description = (
+        checks[_SETTINGS] = (
             f"No message contradicts the feed's settings. If one does, set {setting} for the feed, and rebuild it."
         )
-        checks.append(AssetCheckSpec(_SETTINGS, asset=build_key(name), description=description))
     return checks
 
 
@@ -66,15 +40,25 @@ def describe_status(report: DecodeReport, feed: str) -> dict[str, Any]:
     }
 
 
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage and return what to report."""
-    key, watch = build_key(lake.feed), Stopwatch()
+    watch = Stopwatch()
     report = DECODE.run(lake, feed)
     counts = ", ".join(f"{n} {kind}" for kind, n in report.events.items()) or "nothing new"
     context.log.info(f"change_events/{lake.feed}: {counts}, {watch.seconds} s")
     metadata = describe_status(report, lake.feed) | {"seconds": watch.seconds}
-    checks = [build_check_result("conservation", key, records_decoded(report))]
+    verdicts = {"conservation": records_decoded(report)}
     denied = protocol_of(feed).denied_setting(feed)
     if denied is not None:
-        checks.append(build_check_result(_SETTINGS, key, settings_fit_records(report, lake.feed, denied)))
-    return build_stage_result(lake.change_events, metadata, checks)
+        verdicts[_SETTINGS] = settings_fit_records(report, lake.feed, denied)
+    return build_stage_result(lake.change_events, metadata, verdicts)
+
+
+ASSET = StageAsset(
+    name=DECODE.name,
+    upstream=(INGEST.name,),
+    kinds={"pyspark", "deltalake"},
+    description="Row events, DDL events and watermarks, decoded from {protocol} into one schema for all protocols.",
+    describe_checks=_describe_checks,
+    run=_run,
+)

@@ -7,20 +7,9 @@ it logs the verdicts on the other checks. The job `audit`, or a run of checks al
 everything that the tables hold.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from dagster import (
-    AssetCheckEvaluation,
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetExecutionContext,
-    AssetKey,
-    AssetsDefinition,
-    DagsterInstance,
-    MaterializeResult,
-    ResourceParam,
-    multi_asset,
-)
+import dagster as dg
 
 from cdc_assets.assets import (
     audit,
@@ -34,7 +23,14 @@ from cdc_assets.assets import (
     table_schemas,
     type_observations,
 )
-from cdc_assets.assets.common import CODE_VERSION, StageAsset, StageResult, build_evaluation, describe_table
+from cdc_assets.assets.common import (
+    CODE_VERSION,
+    StageAsset,
+    StageResult,
+    build_check_result,
+    build_evaluation,
+    describe_table,
+)
 from cdc_assets.assets.resources import LakehouseResource, SparkResource
 from cdc_assets.assets.table_list import read_table_list
 from cdc_assets.assets.verdicts import (
@@ -49,27 +45,27 @@ from cdc_assets.lakehouse.cursor import record_run
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 # In the order of execution.
-_STAGES: tuple[StageAsset, ...] = (
-    raw_records,
-    change_events,
-    initial_load,
-    table_schemas,
-    type_observations,
-    released_changes,
-    history,
-    quarantine,
+_STAGES = (
+    raw_records.ASSET,
+    change_events.ASSET,
+    initial_load.ASSET,
+    table_schemas.ASSET,
+    type_observations.ASSET,
+    released_changes.ASSET,
+    history.ASSET,
+    quarantine.ASSET,
 )
 
 
 def _list_stages(feed: Feed) -> list[StageAsset]:
     """Return the stages of a feed: `initial_load` runs only for feeds that have a dump."""
-    return [stage for stage in _STAGES if stage is not initial_load or feed.initial_load is not None]
+    return [stage for stage in _STAGES if stage is not initial_load.ASSET or feed.initial_load is not None]
 
 
-def build(name: str, feed: Feed) -> AssetsDefinition:
+def build(name: str, feed: Feed) -> dg.AssetsDefinition:
     """Return the step that runs the stages of one feed, with their assets and checks."""
 
-    @multi_asset(
+    @dg.multi_asset(
         name=f"{name}__raw_to_history",
         description=f"Ingest the new records of {name}, decode them, release complete changes, and write the histories.",
         specs=[stage.build_spec(name, feed) for stage in _list_stages(feed)],
@@ -79,8 +75,8 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
         pool=f"feed_{name}",
     )
     def pipeline(
-        context: AssetExecutionContext, lakehouse: ResourceParam[LakehouseResource], pyspark: SparkResource
-    ) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
+        context: dg.AssetExecutionContext, lakehouse: dg.ResourceParam[LakehouseResource], pyspark: SparkResource
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult | dg.AssetCheckEvaluation]:
         lake = lakehouse.feed(name, pyspark)
         if context.selected_asset_keys:
             yield from _run(context, lake, feed)
@@ -91,11 +87,11 @@ def build(name: str, feed: Feed) -> AssetsDefinition:
 
 
 def _run(
-    context: AssetExecutionContext, lake: Lakehouse, feed: Feed
-) -> Iterator[MaterializeResult[None] | AssetCheckResult | AssetCheckEvaluation]:
+    context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed
+) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult | dg.AssetCheckEvaluation]:
     """Run the selected stages, and yield materializations and verdicts."""
     has_changes, error = False, None
-    failing: list[AssetCheckResult | AssetCheckEvaluation] = []
+    failing: list[dg.AssetCheckResult | dg.AssetCheckEvaluation] = []
     for stage in _list_stages(feed):
         key = stage.build_key(lake.feed)
         if key not in context.selected_asset_keys:
@@ -106,11 +102,11 @@ def _run(
         has_changes = has_changes or result.has_worked or _is_changed(context.instance, key, result)
         if has_changes:
             table_fields = describe_table(result.table) if result.table else {}
-            yield MaterializeResult(
+            yield dg.MaterializeResult(
                 asset_key=key, data_version=result.version, metadata=table_fields | dict(result.metadata)
             )
-        blocking = {spec.name for spec in stage.build_check_specs(lake.feed, feed) if spec.blocking}
-        for verdict in _evaluate_checks(context, key, result, blocking, has_changes=has_changes, repeat=feed.strict):
+        specs = stage.build_check_specs(lake.feed, feed)
+        for verdict in _evaluate_checks(context, specs, result, has_changes=has_changes, repeat=feed.strict):
             failing += [verdict] if is_failure(verdict) else []
             yield verdict
         failing += filter(is_failure, result.table_checks)
@@ -126,14 +122,13 @@ def _run(
 
 
 def _evaluate_checks(
-    context: AssetExecutionContext,
-    key: AssetKey,
+    context: dg.AssetExecutionContext,
+    specs: Sequence[dg.AssetCheckSpec],
     stage_result: StageResult,
-    blocking: set[str],
     *,
     has_changes: bool,
     repeat: bool,
-) -> Iterator[AssetCheckResult | AssetCheckEvaluation]:
+) -> Iterator[dg.AssetCheckResult | dg.AssetCheckEvaluation]:
     """Yield the verdicts on what a stage did, up to the first that stops the feed.
 
     Without changes, a planned check gets its last verdict again; with `repeat` every check does. So a blocking check that
@@ -142,23 +137,24 @@ def _evaluate_checks(
     Raises:
         BlockingCheckFailed: a blocking check failed.
     """
-    for evaluated in [*stage_result.checks, *stage_result.timed_checks]:
-        result, is_new = evaluated, has_changes or evaluated in stage_result.timed_checks
-        check = AssetCheckKey(key, str(evaluated.check_name))
-        is_planned = check in context.selected_asset_check_keys
+    verdicts = {**stage_result.verdicts, **stage_result.timed_verdicts}
+    for spec in specs:
+        is_new = has_changes or spec.name in stage_result.timed_verdicts
+        is_planned = spec.key in context.selected_asset_check_keys
+        result = build_check_result(spec.name, spec.asset_key, verdicts[spec.name])
         if not is_new and (is_planned or repeat):
-            result = find_last_result(context.instance, check) or evaluated
+            result = find_last_result(context.instance, spec.key) or result
         if is_planned:
             yield result
         elif is_new or repeat:
-            yield build_evaluation(key, result, blocking=check.name in blocking)
-        if not result.passed and check.name in blocking:
+            yield build_evaluation(spec.asset_key, result, blocking=spec.blocking)
+        if not result.passed and spec.blocking:
             raise BlockingCheckFailed(
-                f"{key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
+                f"{spec.asset_key.to_user_string()}: {result.check_name}: {result.description}", allow_retries=False
             )
 
 
-def _is_changed(instance: DagsterInstance, key: AssetKey, result: StageResult) -> bool:
+def _is_changed(instance: dg.DagsterInstance, key: dg.AssetKey, result: StageResult) -> bool:
     """Return whether data or code version differ from the last materialization of the asset, or there is none."""
     event = instance.get_latest_materialization_event(key)
     newest = event.asset_materialization if event else None

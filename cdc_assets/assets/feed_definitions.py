@@ -3,16 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagster import (
-    AssetCheckKey,
-    AssetChecksDefinition,
-    AssetsDefinition,
-    AssetSelection,
-    AssetSpec,
-    DefaultScheduleStatus,
-    ScheduleDefinition,
-    define_asset_job,
-)
+import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_assets.assets import audit, history_specs, source_comparison
@@ -32,21 +23,21 @@ class FeedDefinitions:
     Attributes:
         assets: the step of the stages, the history tables, and the source's tables.
         checks: the steps that check complete history tables.
-        planned: the keys of the checks that each run of the pipeline plans.
         audited: the keys of all checks that can read complete tables.
         job: the pipeline of this feed alone.
         comparisons: the schedule of the job that compares histories with the source, with `verify:` in the feed's settings.
     """
 
-    assets: list[AssetsDefinition | AssetSpec]
-    checks: list[AssetChecksDefinition]
-    planned: list[AssetCheckKey]
-    audited: list[AssetCheckKey]
+    assets: list[dg.AssetsDefinition | dg.AssetSpec]
+    checks: list[dg.AssetChecksDefinition]
+    audited: list[dg.AssetCheckKey]
     job: AssetJob
-    comparisons: list[ScheduleDefinition]
+    comparisons: list[dg.ScheduleDefinition]
 
 
-def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]], status: DefaultScheduleStatus) -> FeedDefinitions:
+def build(
+    name: str, feed: Feed, tables: Sequence[tuple[str, str]], status: dg.DefaultScheduleStatus
+) -> FeedDefinitions:
     """Return the definitions of a feed.
 
     Args:
@@ -55,34 +46,34 @@ def build(name: str, feed: Feed, tables: Sequence[tuple[str, str]], status: Defa
         tables: its history tables, (database, table) pairs.
         status: whether its schedule runs until a person starts or stops it.
     """
-    step, planned = feed_step.build(name, feed), audit.list_stage_checks(name)
+    step, comparisons = feed_step.build(name, feed), source_comparison.build_checks(name, feed, tables)
     return FeedDefinitions(
         assets=[step, *history_specs.build_table_specs(name, feed, tables)],
         checks=[
             *([audit.build_table_checks(name, feed, tables)] if tables else []),
-            *source_comparison.build_checks(name, feed, tables),
+            *comparisons,
         ],
-        planned=planned,
         audited=audit.list_audited_checks(name, feed, tables),
-        job=define_asset_job(
+        job=dg.define_asset_job(
             f"{PIPELINE}_{name}",
-            selection=AssetSelection.assets(*step.keys).without_checks() | AssetSelection.checks(*planned),
+            selection=dg.AssetSelection.assets(*step.keys).without_checks()
+            | dg.AssetSelection.checks(*audit.list_stage_checks(name)),
             description=f"The pipeline of the feed {name} alone.",
         ),
-        comparisons=[] if feed.verify is None else [_build_comparisons(name, feed, feed.verify.cron, tables, status)],
+        comparisons=[] if feed.verify is None else [_build_comparisons(name, feed.verify.cron, comparisons, status)],
     )
 
 
 def _build_comparisons(
-    name: str, feed: Feed, cron: str, tables: Sequence[tuple[str, str]], status: DefaultScheduleStatus
-) -> ScheduleDefinition:
+    name: str, cron: str, comparisons: Sequence[dg.AssetChecksDefinition], status: dg.DefaultScheduleStatus
+) -> dg.ScheduleDefinition:
     """Return the schedule of the job that compares the feed's histories with the source."""
-    job = define_asset_job(
+    job = dg.define_asset_job(
         f"verify_{name}",
-        selection=AssetSelection.checks(*source_comparison.list_checks(name, feed, tables)),
+        selection=dg.AssetSelection.checks(*comparisons),
         description=f"Compare the histories of the feed {name} with the tables of its source database.",
     )
-    return ScheduleDefinition(
+    return dg.ScheduleDefinition(
         name=f"verify_{name}_schedule",
         job=job,
         cron_schedule=cron,

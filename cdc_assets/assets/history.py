@@ -6,67 +6,30 @@ with very many tables each database is one asset, with its tables as partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from traceback import format_exception_only
 from typing import Any
 
-from dagster import (
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    AssetExecutionContext,
-    AssetKey,
-    AssetMaterialization,
-    AssetObservation,
-    AssetRecordsFilter,
-    AssetSpec,
-    DagsterInstance,
-    MetadataValue,
-    TableColumnDep,
-    TableColumnLineage,
-    TableMetadataValue,
-    TableSchema,
-    TableSchemaMetadataValue,
-)
-from pyspark.sql.types import StructType
+import dagster as dg
 
-from cdc_assets.assets import released_changes as upstream
 from cdc_assets.assets import table_schemas
+from cdc_assets.assets.checks import history as checks
 from cdc_assets.assets.checks.conservation import changes_reflected
 from cdc_assets.assets.checks.database import merge_table_verdicts
-from cdc_assets.assets.checks.history import (
-    changes_continue,
-    column_schema_change,
-    conservation_of_blocked,
-    conservation_of_failed,
-    conservation_of_recovered,
-    ddl_applied,
-    ddl_applied_of_blocked,
-    ddl_applied_of_unblocked,
-    history_complete,
-    history_complete_of_refused,
-    history_intervals,
-    reload_required,
-    type_mapping,
-)
 from cdc_assets.assets.checks.verdict import Verdict
 from cdc_assets.assets.common import (
     CODE_VERSION,
+    StageAsset,
     StageResult,
     Stopwatch,
     build_check_result,
-    build_common_spec,
     build_evaluation,
-    describe_columns,
     describe_table,
     format_rows,
     read_data_version,
 )
-from cdc_assets.assets.names import asset_key
 from cdc_assets.assets.page import draw_versions
-from cdc_assets.assets.parents import check_parents
 from cdc_assets.assets.table_assets import (
     TableAsset,
     add_partitions,
@@ -77,6 +40,7 @@ from cdc_assets.assets.table_list import refresh_table_list
 from cdc_assets.assets.verdicts import find_last_evaluation
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
+from cdc_assets.history.progress import Name
 from cdc_assets.history.table_report import TableReport
 from cdc_assets.history.version_rules import UNREFLECTED
 from cdc_assets.lakehouse.history import source_columns, source_name
@@ -84,9 +48,10 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.operations.holds import describe_hold
 from cdc_assets.operations.views import register_histories
-from cdc_assets.stages import HISTORY
+from cdc_assets.stages import HISTORY, RELEASE, SCHEMAS
 from cdc_assets.stages.history.progress_file import blocked_tables
 from cdc_assets.stages.history.stage import Failure, HistoryReport
+from cdc_assets.stages.missing_parents import find_missing_parents
 from cdc_assets.tso import time_text
 
 
@@ -104,30 +69,10 @@ DDL_APPLIED, RELOAD = "ddl_applied", "reload_required"
 TYPE_MAPPING, COMPLETE = "type_mapping", "history_complete"
 COLUMNS, CONTINUE, PARENTS = "column_schema_change", "changes_continue", "parents_exist"
 
-
-def build_key(name: str) -> AssetKey:
-    """Return the key of the feed's list of history tables."""
-    return asset_key(name, HISTORY.name)
+_Outcome = tuple[Name, str, Verdict]  # a history table, one of its checks, and the verdict
 
 
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of the feed's list of history tables."""
-    return AssetSpec(
-        build_key(name),
-        deps=[upstream.build_key(name), table_schemas.build_key(name)],
-        skippable=True,
-        kinds={"pyspark", "deltalake"},
-        description="The history tables that a run changed or created, and how.",
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """Return no check: the checks are those of the history tables."""
-    return []
-
-
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage, log each table that it changed, and return what to report."""
     name, watch = lake.feed, Stopwatch()
 
@@ -145,34 +90,30 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
     listed = refresh_table_list(context, lake)
     asset_of = partial(build_table_asset, name, per_table=has_asset_per_table(feed, listed))
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    holds, failed = _find_table_holds(released), {failure.name for failure in done.failures}
-    blocked = blocked_tables(lake)
+    # The check `schema_known` reports the holds for a missing schema.
+    holds = {(hold.database, hold.table): hold for hold in released.holds if hold.reason != HoldReason.SCHEMA}
+    failed, blocked = {failure.name for failure in done.failures}, blocked_tables(lake)
     errors: list[Exception] = [NotWrittenError(failure) for failure in done.failures if not failure.is_blocked]
     changed = {(report.database, report.table) for report in done.tables}
     if changed | failed:
         add_partitions(context.instance, [asset_of(*table) for table in sorted({*listed, *changed, *failed})])
     outcomes = _report_tables(context, lake, done, asset_of, holds, errors)
-    outcomes += _report_failures(context, lake, done, blocked, asset_of)
-    parents = check_parents(
-        context.instance, lake, feed, done.tables, lambda t: AssetCheckKey(asset_of(*t).key, PARENTS)
-    )
-    outcomes += [_CheckOutcome(asset_of(*table), PARENTS, verdict) for table, verdict in parents.items()]
+    outcomes += _report_failures(context, lake, done, blocked)
+    outcomes += _check_parents(context.instance, lake, feed, done.tables, asset_of)
     if feed.views is not None and done.tables:
         _register_views(context, lake, feed.views, done)
     for table in sorted(({*done.unchanged, *holds}) - changed - failed):
-        outcomes += _check_hold(name, asset_of(*table), holds.get(table), ddl_applied_of_unblocked())
+        outcomes += _check_hold(name, table, holds.get(table), checks.ddl_applied_of_unblocked())
     # Append last: of two outcomes of a check, the later one counts.
-    outcomes += [
-        _CheckOutcome(asset_of(r.database, r.table), COMPLETE, history_complete_of_refused(r)) for r in released.refused
-    ]
-    results = list(_build_results(context.instance, outcomes))
+    outcomes += [((r.database, r.table), COMPLETE, checks.history_complete_of_refused(r)) for r in released.refused]
+    results = list(_build_results(context.instance, outcomes, asset_of))
     for key, result in results:
         context.log_event(build_evaluation(key, result))
     stage_result = _build_stage_result(context, lake, done, [*holds.values(), *blocked.values()], errors, watch)
     return replace(stage_result, table_checks=[result for _, result in results])
 
 
-def _register_views(context: AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
+def _register_views(context: dg.AssetExecutionContext, lake: Lakehouse, schema: str, run: HistoryReport) -> None:
     """Register the tables that a run changed in Spark's catalog. A failure is a warning, since the run has done its work."""
     try:
         register_histories(lake, schema, [(report.database, report.table) for report in run.tables])
@@ -182,26 +123,16 @@ def _register_views(context: AssetExecutionContext, lake: Lakehouse, schema: str
         )
 
 
-@dataclass(frozen=True)
-class _CheckOutcome:
-    """The verdict of one check on one history table."""
-
-    asset: TableAsset
-    check: str
-    verdict: Verdict
-    severity: AssetCheckSeverity = AssetCheckSeverity.ERROR
-
-
 def _report_tables(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     asset_of: Callable[[str, str], TableAsset],
-    holds: Mapping[tuple[str, str], Hold],
+    holds: Mapping[Name, Hold],
     errors: list[Exception],
-) -> list[_CheckOutcome]:
+) -> list[_Outcome]:
     """Log each table that was written, and return the outcomes of its checks. An error in a report is added to `errors`."""
-    outcomes: list[_CheckOutcome] = []
+    outcomes: list[_Outcome] = []
     for report in run.tables:
         name = report.database, report.table
         try:
@@ -214,20 +145,35 @@ def _report_tables(
 
 
 def _report_failures(
-    context: AssetExecutionContext,
-    lake: Lakehouse,
-    run: HistoryReport,
-    blocked: Mapping[tuple[str, str], Hold],
-    asset_of: Callable[[str, str], TableAsset],
-) -> list[_CheckOutcome]:
+    context: dg.AssetExecutionContext, lake: Lakehouse, run: HistoryReport, blocked: Mapping[Name, Hold]
+) -> list[_Outcome]:
     """Log write failures, and return the outcomes of `conservation` for failed, blocked and recovered tables."""
     for failure in run.failures:
         text = "".join(format_exception_only(failure.error)).strip()
         context.log.error(f"history/{lake.feed} {'.'.join(failure.name)}: {text}")
-    verdicts = {failure.name: conservation_of_failed(failure.error) for failure in run.failures}
-    verdicts |= {name: conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
-    verdicts |= dict.fromkeys(run.recovered, conservation_of_recovered())
-    return [_CheckOutcome(asset_of(*name), CONSERVATION, verdict) for name, verdict in verdicts.items()]
+    verdicts = {failure.name: checks.conservation_of_failed(failure.error) for failure in run.failures}
+    verdicts |= {name: checks.conservation_of_blocked(hold, lake.feed) for name, hold in blocked.items()}
+    verdicts |= dict.fromkeys(run.recovered, checks.conservation_of_recovered())
+    return [(name, CONSERVATION, verdict) for name, verdict in verdicts.items()]
+
+
+def _check_parents(
+    instance: dg.DagsterInstance,
+    lake: Lakehouse,
+    feed: Feed,
+    reports: Sequence[TableReport],
+    asset_of: Callable[[str, str], TableAsset],
+) -> list[_Outcome]:
+    """Return the outcomes of `parents_exist` for each table whose rows a foreign key may have changed in a run."""
+
+    def had_missing(table: Name) -> bool:
+        last = find_last_evaluation(instance, dg.AssetCheckKey(asset_of(*table).key, PARENTS))
+        return last is not None and not last.passed
+
+    examined = find_missing_parents(lake, feed, reports, had_missing)
+    return [
+        (table, PARENTS, checks.parents_exist(".".join(table), missing)) for table, missing in sorted(examined.items())
+    ]
 
 
 # The columns of the list of history tables that a run changed.
@@ -235,7 +181,7 @@ _LISTED_COLUMNS = ("database", "table", "created", "changes", "opened", "closed"
 
 
 def _build_stage_result(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     holds: Sequence[Hold],
@@ -246,7 +192,7 @@ def _build_stage_result(
     if statements := _list_statements(run.tables):
         # People look for DDL on the asset table_schemas, but its stage cannot know what the history stage applied.
         metadata = {"ddl_applied": format_rows(statements)}
-        context.log_event(AssetObservation(table_schemas.build_key(lake.feed), metadata=metadata))
+        context.log_event(dg.AssetObservation(table_schemas.ASSET.build_key(lake.feed), metadata=metadata))
     held = len({(hold.database, hold.table) for hold in holds})
     return StageResult(
         read_data_version(lake.released_changes),
@@ -277,62 +223,61 @@ def _list_statements(reports: Sequence[TableReport]) -> list[dict[str, Any]]:
 
 
 def _build_results(
-    instance: DagsterInstance, outcomes: Sequence[_CheckOutcome]
-) -> Iterator[tuple[AssetKey, AssetCheckResult]]:
+    instance: dg.DagsterInstance, outcomes: Sequence[_Outcome], asset_of: Callable[[str, str], TableAsset]
+) -> Iterator[tuple[dg.AssetKey, dg.AssetCheckResult]]:
     """Yield the check results by asset key: one a table, or one for all tables of a database that is one asset."""
-    by_database: dict[AssetCheckKey, list[_CheckOutcome]] = {}
-    for each in outcomes:
-        if each.asset.partition is None:
-            yield each.asset.key, build_check_result(each.check, each.asset.key, each.verdict, each.severity)
+    by_database: dict[dg.AssetCheckKey, dict[str, Verdict]] = {}
+    for name, check, verdict in outcomes:
+        asset = asset_of(*name)
+        if asset.partition is None:
+            yield asset.key, build_check_result(check, asset.key, verdict)
         else:
-            by_database.setdefault(AssetCheckKey(each.asset.key, each.check), []).append(each)
-    for key, tables in by_database.items():
+            by_database.setdefault(dg.AssetCheckKey(asset.key, check), {})[asset.table] = verdict
+    for key, verdicts in by_database.items():
         last = find_last_evaluation(instance, key)
         violations = last.metadata.get("violations") if last else None
-        before = [row.data for row in violations.records] if isinstance(violations, TableMetadataValue) else []
-        verdict = merge_table_verdicts({each.asset.table: each.verdict for each in tables}, before)
-        has_errors = any(not each.verdict.passed and each.severity == AssetCheckSeverity.ERROR for each in tables)
-        severity = AssetCheckSeverity.ERROR if has_errors else tables[0].severity
-        yield key.asset_key, build_check_result(key.name, key.asset_key, verdict, severity)
+        before = [row.data for row in violations.records] if isinstance(violations, dg.TableMetadataValue) else []
+        yield key.asset_key, build_check_result(key.name, key.asset_key, merge_table_verdicts(verdicts, before))
 
 
 def _report_table(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     lake: Lakehouse,
     run: HistoryReport,
     report: TableReport,
     asset: TableAsset,
     hold: Hold | None,
-) -> list[_CheckOutcome]:
+) -> list[_Outcome]:
     """Log the materialization of one table, and return the outcomes of its checks."""
-    table = lake.history(report.database, report.table).at_current_version()
-    broken = run.broken.get((report.database, report.table), [])
+    name = report.database, report.table
+    table = lake.history(*name).at_current_version()
+    broken = run.broken.get(name, [])
     unreflected = [b for b in broken if b["rule"] == UNREFLECTED]
-    columns = describe_columns(table.schema() or StructType())
-    column_changes = column_schema_change(_find_last_column_types(context.instance, asset), _list_column_types(columns))
+    description = describe_table(table, report.versions)
+    columns = _list_column_types(description["dagster/column_schema"])
+    column_changes = checks.column_schema_change(_find_last_column_types(context.instance, asset), columns)
     metadata: dict[str, Any] = (
         describe_status(report, lake.feed, hold)
-        | describe_table(table, report.versions)
+        | description
         | {
-            "dagster/column_lineage": build_column_lineage(asset, _list_column_types(columns)),
+            "dagster/column_lineage": build_column_lineage(asset, columns),
             "ddl_applied": format_rows({"time": time_text(s["commit_ts"])} | s for s in report.statements),
             **draw_versions(context, table.name, report.days),
-            "example_query": MetadataValue.md(
+            "example_query": dg.MetadataValue.md(
                 f"```sql\nSELECT *\nFROM delta.`{table.path}`\nWHERE _cdc_is_current\n```"
             ),
         }
     )
     tags = {"dagster/data_version": read_data_version(table).value, "dagster/code_version": CODE_VERSION}
-    context.log_event(AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
-    warn = AssetCheckSeverity.WARN
+    context.log_event(dg.AssetMaterialization(asset.key, partition=asset.partition, metadata=metadata, tags=tags))
     return [
-        _CheckOutcome(asset, CONSERVATION, changes_reflected(report, unreflected)),
-        _CheckOutcome(asset, INTERVALS, history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
-        *_check_hold(lake.feed, asset, hold, ddl_applied(report)),
-        _CheckOutcome(asset, RELOAD, reload_required(report)),
-        _CheckOutcome(asset, CONTINUE, changes_continue(report)),
-        _CheckOutcome(asset, COMPLETE, history_complete(report), warn),
-        _CheckOutcome(asset, COLUMNS, column_changes, warn),
+        (name, CONSERVATION, changes_reflected(report, unreflected)),
+        (name, INTERVALS, checks.history_intervals([b for b in broken if b["rule"] != UNREFLECTED])),
+        *_check_hold(lake.feed, name, hold, checks.ddl_applied(report)),
+        (name, RELOAD, checks.reload_required(report)),
+        (name, CONTINUE, checks.changes_continue(report)),
+        (name, COMPLETE, checks.history_complete(report).as_warning()),
+        (name, COLUMNS, column_changes.as_warning()),
     ]
 
 
@@ -353,42 +298,41 @@ def describe_status(report: TableReport, feed: str, hold: Hold | None) -> dict[s
     }
 
 
-def _find_last_column_types(instance: DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
+def _find_last_column_types(instance: dg.DagsterInstance, asset: TableAsset) -> dict[str, str] | None:
     """Return the column types of the last materialization of a history table; None if there is none."""
-    records_filter = AssetRecordsFilter(
+    records_filter = dg.AssetRecordsFilter(
         asset.key, asset_partitions=None if asset.partition is None else [asset.partition]
     )
     records = instance.fetch_materializations(records_filter, limit=1).records
     last = records[0].asset_materialization if records else None
     columns = last.metadata.get("dagster/column_schema") if last else None
-    return _list_column_types(columns.value) if isinstance(columns, TableSchemaMetadataValue) else None
+    return _list_column_types(columns.value) if isinstance(columns, dg.TableSchemaMetadataValue) else None
 
 
-def _list_column_types(schema: TableSchema) -> dict[str, str]:
+def _list_column_types(schema: dg.TableSchema) -> dict[str, str]:
     return {column.name: column.type for column in schema.columns}
 
 
-def build_column_lineage(asset: TableAsset, columns: Iterable[str]) -> TableColumnLineage:
+def build_column_lineage(asset: TableAsset, columns: Iterable[str]) -> dg.TableColumnLineage:
     """Return the lineage of the source columns of a history table; columns that the pipeline adds have none."""
-    return TableColumnLineage(
-        {c: [TableColumnDep(asset.source, asset.source_column(source_name(c)))] for c in source_columns(columns)}
+    return dg.TableColumnLineage(
+        {c: [dg.TableColumnDep(asset.source, asset.source_column(source_name(c)))] for c in source_columns(columns)}
     )
 
 
-def _find_table_holds(released: ReleaseCursor) -> dict[tuple[str, str], Hold]:
-    """Return the holds by table, except holds for a missing schema, which the check `schema_known` reports."""
-    return {(h.database, h.table): h for h in released.holds if h.reason != HoldReason.SCHEMA}
-
-
-def _check_hold(name: str, asset: TableAsset, hold: Hold | None, applied: Verdict) -> list[_CheckOutcome]:
+def _check_hold(feed: str, table: Name, hold: Hold | None, applied: Verdict) -> list[_Outcome]:
     """Return the outcomes of the checks that fail while a table is held; `applied` is the verdict on DDL without a hold."""
-    is_type_hold = hold is not None and hold.reason == HoldReason.TYPE
-    ddl_verdict = (
-        applied
-        if hold is None or is_type_hold or hold.reason == HoldReason.LOAD
-        else ddl_applied_of_blocked(name, hold)
-    )
-    return [
-        _CheckOutcome(asset, DDL_APPLIED, ddl_verdict),
-        _CheckOutcome(asset, TYPE_MAPPING, type_mapping(hold if is_type_hold else None)),
-    ]
+    type_hold = hold if hold is not None and hold.reason == HoldReason.TYPE else None
+    if hold is not None and hold.reason not in (HoldReason.TYPE, HoldReason.LOAD):
+        applied = checks.ddl_applied_of_blocked(feed, hold)
+    return [(table, DDL_APPLIED, applied), (table, TYPE_MAPPING, checks.type_mapping(type_hold))]
+
+
+# The checks are those of the history tables.
+ASSET = StageAsset(
+    name=HISTORY.name,
+    upstream=(RELEASE.name, SCHEMAS.name),
+    kinds={"pyspark", "deltalake"},
+    description="The history tables that a run changed or created, and how.",
+    run=_run,
+)

@@ -1,17 +1,17 @@
 """The specs of the assets and checks of history tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dagster import AssetSpec
+import dagster as dg
 
 from cdc_assets.assets import history
-from cdc_assets.assets.common import build_common_spec
-from cdc_assets.assets.names import CheckSpec
+from cdc_assets.assets.check_steps import CheckSpec
+from cdc_assets.assets.common import add_feed_attributes
 from cdc_assets.assets.table_assets import TableAsset, build_table_assets, define_partitions
 from cdc_assets.config import Feed
 from cdc_assets.protocols import protocol_of
 
-_DESCRIPTIONS = {
+CHECKS = {
     history.CONSERVATION: (
         "After its last released change a key has one open version, or none if that change was a delete. If not, run "
         "the job audit, and rebuild the feed. If the table could not be written, mend the cause that the check names, "
@@ -54,7 +54,7 @@ _DESCRIPTIONS = {
 _EACH_TABLE = "Checks each table of the database; the violations name the tables that fail: "
 
 
-def build_table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetSpec]:
+def build_table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[dg.AssetSpec]:
     """Return the specs of history tables, (database, table) pairs, and of the source tables that they are histories of."""
     sources, histories = {}, {}
     for asset in build_table_assets(name, feed, tables):
@@ -62,34 +62,33 @@ def build_table_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) 
         subject = (
             f"table `{asset.database}`.`{asset.table}`" if is_one else f"tables of the database `{asset.database}`"
         )
-        sources[asset.source] = AssetSpec(
+        sources[asset.source] = dg.AssetSpec(
             asset.source,
             kinds={protocol_of(feed).source_kind(feed)},
             description=f"The source's {subject}, outside of this lakehouse.",
             group_name=name,
         )
         title = "The history of the" if is_one else "The histories, a partition each, of the"
-        histories[asset.key] = AssetSpec(
+        spec = dg.AssetSpec(
             asset.key,
-            deps=[history.build_key(name), asset.source],
+            deps=[history.ASSET.build_key(name), asset.source],
             partitions_def=None if is_one else define_partitions(asset.key),
             kinds={"deltalake"},
             description=f"{title} {subject}: one row a version, SCD type 2. The step of `{name}/history` writes it.",
-            **build_common_spec(name, feed),
         )
+        histories[asset.key] = add_feed_attributes(spec, name, feed)
     return [*sources.values(), *histories.values()]
 
 
-def build_table_check_specs(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[CheckSpec]:
-    """Return the specs of the checks of history tables, (database, table) pairs."""
-    assets = {asset.key: asset for asset in build_table_assets(name, feed, tables)}
+def build_table_checks(assets: Sequence[TableAsset], descriptions: Mapping[str, str]) -> list[CheckSpec]:
+    """Return the specs of checks of history tables.
+
+    Args:
+        assets: of the tables; those of one database may be one asset.
+        descriptions: of the checks, by name. Of a database's asset the description says, too, that it checks each table.
+    """
     return [
-        CheckSpec(check, asset=key, description=describe_table_check(asset, description))
-        for key, asset in assets.items()
-        for check, description in _DESCRIPTIONS.items()
+        CheckSpec(check, asset=key, description=description if asset.partition is None else _EACH_TABLE + description)
+        for key, asset in {asset.key: asset for asset in assets}.items()
+        for check, description in descriptions.items()
     ]
-
-
-def describe_table_check(asset: TableAsset, description: str) -> str:
-    """Return the description of a check of history tables; of a database's asset it says that it checks each table."""
-    return description if asset.partition is None else _EACH_TABLE + description

@@ -1,39 +1,15 @@
 """initial_load/<feed>: the dumped tables that histories begin with, in feeds with `initial_load`."""
 
-from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
+import dagster as dg
 
-from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import StageResult, build_common_spec, build_stage_result, format_rows
-from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.common import StageAsset, StageResult, build_stage_result, format_rows
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.stages import LOAD
+from cdc_assets.stages import DECODE, LOAD
 from cdc_assets.tso import time_text
 
 
-def build_key(name: str) -> AssetKey:
-    """Return the key of the asset."""
-    return asset_key(name, LOAD.name)
-
-
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of a feed's asset."""
-    return AssetSpec(
-        build_key(name),
-        deps=[upstream.build_key(name)],
-        skippable=True,
-        kinds={"sql", "deltalake"},
-        description="The tables of dumps that the histories begin with, and the positions at which the dumps were taken.",
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """Return no check: a dump that cannot be loaded fails the check `history_complete` of its history table."""
-    return []
-
-
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage and return what to report."""
     report = LOAD.run(lake, feed)
     for refused in report.refused:
@@ -53,3 +29,13 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
         for r in lake.load_rows()
     ]
     return build_stage_result(lake.loads, {"tables": format_rows(tables)})
+
+
+# A dump that cannot be loaded fails the check `history_complete` of its history table.
+ASSET = StageAsset(
+    name=LOAD.name,
+    upstream=(DECODE.name,),
+    kinds={"sql", "deltalake"},
+    description="The tables of dumps that the histories begin with, and the positions at which the dumps were taken.",
+    run=_run,
+)

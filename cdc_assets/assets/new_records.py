@@ -5,19 +5,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dagster import (
-    DagsterRunStatus,
-    DefaultSensorStatus,
-    RunRequest,
-    RunsFilter,
-    SensorDefinition,
-    SensorEvaluationContext,
-    SensorResult,
-    SkipReason,
-    sensor,
-)
+import dagster as dg
 
-from cdc_assets.assets.feed_definitions import AssetJob
+from cdc_assets.assets.feed_definitions import PIPELINE, AssetJob
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.sources.offsets import DataLossError
@@ -27,11 +17,11 @@ from cdc_assets.stages.history.progress_file import read_progress
 from cdc_assets.stores.storage import Store
 
 _UNDER_WAY = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
 ]
 # Ask feeds in parallel, so that a broker that does not answer does not delay the other feeds.
 _PARALLEL_FEEDS = 16
@@ -53,37 +43,34 @@ class _Work:
 def build(
     feeds: Mapping[str, Feed],
     jobs: Mapping[str, AssetJob],
-    all_feeds_job: str,
     root: str,
     store: Store,
     sensor_name: str = "new_records",
-    status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
-) -> SensorDefinition:
+    status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
+) -> dg.SensorDefinition:
     """Return the sensor.
 
     Args:
         feeds: the feeds by name.
-        jobs: the job of each feed.
-        all_feeds_job: the name of the job of all feeds; while a run of it is under way, no feed's job is started.
+        jobs: the job of each feed. While a run of the job of all feeds is under way, none of them is started.
         root: the root of the lakehouse.
         store: the store that has the root.
         sensor_name: the name of the sensor.
         status: whether the sensor runs until a person starts or stops it.
     """
 
-    @sensor(
+    @dg.sensor(
         name=sensor_name,
         jobs=list(jobs.values()),
         minimum_interval_seconds=60,
         default_status=status,
         description="Asks the brokers and folders of all feeds for new records, and starts the pipeline of each "
-        "feed that has "
-        "something to do. The run's tag cdc/reason names the reason.",
+        "feed that has something to do. The run's tag cdc/reason names the reason.",
     )
-    def new_records(context: SensorEvaluationContext) -> SensorResult | SkipReason:
-        under_way = {run.job_name for run in context.instance.get_runs(RunsFilter(statuses=_UNDER_WAY))}
-        if all_feeds_job in under_way:
-            return SkipReason(f"A run of {all_feeds_job} is under way.")
+    def new_records(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        under_way = {run.job_name for run in context.instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))}
+        if PIPELINE in under_way:
+            return dg.SkipReason(f"A run of {PIPELINE} is under way.")
         idle = {name: feed for name, feed in feeds.items() if jobs[name].name not in under_way}
         answers = _find_work_of_feeds(idle, root, store)
         errors = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
@@ -93,18 +80,18 @@ def build(
             _build_request(name, jobs[name], answer) for name, answer in answers.items() if isinstance(answer, _Work)
         ]
         if requests:
-            return SensorResult(run_requests=requests)
+            return dg.SensorResult(run_requests=requests)
         if errors:
-            return SkipReason("; ".join(f"{name}: {error}" for name, error in errors.items()))
-        return SkipReason("No feed has anything to do that no run has been started for.")
+            return dg.SkipReason("; ".join(f"{name}: {error}" for name, error in errors.items()))
+        return dg.SkipReason("No feed has anything to do that no run has been started for.")
 
     return new_records
 
 
-def _build_request(name: str, job: AssetJob, work: _Work) -> RunRequest:
+def _build_request(name: str, job: AssetJob, work: _Work) -> dg.RunRequest:
     """Return the request for a run of a feed. Its key is unique for the work, so that a failing run is not started again."""
     key = f"{name}-{hashlib.sha256(work.state.encode()).hexdigest()[:16]}"
-    return RunRequest(run_key=key, job_name=job.name, tags={"cdc/reason": work.reason})
+    return dg.RunRequest(run_key=key, job_name=job.name, tags={"cdc/reason": work.reason})
 
 
 def _find_work_of_feeds(feeds: Mapping[str, Feed], root: str, store: Store) -> dict[str, _Work | Exception | None]:

@@ -3,36 +3,26 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from dagster import (
-    AssetRecordsFilter,
-    Config,
-    DagsterInstance,
-    DagsterRunStatus,
-    JobDefinition,
-    OpExecutionContext,
-    RunsFilter,
-    job,
-    op,
-)
+import dagster as dg
 from pydantic import Field
 
 from cdc_assets.assets.table_assets import define_partitions
 
-_ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _PAGE = 1000
 
 
-class OldRunsConfig(Config):
+class OldRunsConfig(dg.Config):
     """The configuration of the job `delete_old_runs`."""
 
     keep_runs_days: float = Field(90, gt=0, description="Delete runs that began longer ago than this and have ended.")
 
 
-def build() -> JobDefinition:
+def build() -> dg.JobDefinition:
     """Return the job `delete_old_runs`."""
 
-    @op
-    def delete_runs(context: OpExecutionContext, config: OldRunsConfig) -> None:
+    @dg.op
+    def delete_runs(context: dg.OpExecutionContext, config: OldRunsConfig) -> None:
         before = datetime.now(UTC) - timedelta(days=config.keep_runs_days)
         # List all runs before deleting any: a page begins after the last run of the previous page, which must exist.
         old = list(_list_ended_runs(context.instance, before))
@@ -45,7 +35,7 @@ def build() -> JobDefinition:
             "because they are the last to have materialized one of their assets"
         )
 
-    @job(
+    @dg.job(
         name="delete_old_runs",
         description="Delete old ended runs, with their events, from Dagster's database. The last run that materialized an "
         "asset, or a partition of it, stays.",
@@ -56,21 +46,21 @@ def build() -> JobDefinition:
     return delete_old_runs_job
 
 
-def _list_ended_runs(instance: DagsterInstance, before: datetime) -> Iterator[str]:
+def _list_ended_runs(instance: dg.DagsterInstance, before: datetime) -> Iterator[str]:
     """Yield the ids of the ended runs that were created before an instant."""
-    ended, cursor = RunsFilter(statuses=_ENDED, created_before=before), None
+    ended, cursor = dg.RunsFilter(statuses=_ENDED, created_before=before), None
     while page := instance.get_run_records(ended, limit=_PAGE, cursor=cursor):
         yield from (record.dagster_run.run_id for record in page)
         cursor = page[-1].dagster_run.run_id
 
 
-def _list_last_materializing_runs(instance: DagsterInstance) -> set[str]:
+def _list_last_materializing_runs(instance: dg.DagsterInstance) -> set[str]:
     """Return the ids of the last runs of all assets and partitions, because the pages of the assets show their metadata."""
     runs = set()
     for key in instance.get_asset_keys():
         names = instance.get_dynamic_partitions(str(define_partitions(key).name))
-        for records_filter in [AssetRecordsFilter(key, asset_partitions=[name]) for name in names] or [
-            AssetRecordsFilter(key)
+        for records_filter in [dg.AssetRecordsFilter(key, asset_partitions=[name]) for name in names] or [
+            dg.AssetRecordsFilter(key)
         ]:
             runs |= {record.run_id for record in instance.fetch_materializations(records_filter, limit=1).records}
     return runs

@@ -8,7 +8,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dagster import AssetExecutionContext, MetadataValue
+import dagster as dg
 
 from cdc_assets.assets.table_list import build_state_path, write_atomically
 from cdc_assets.config import Feed
@@ -27,7 +27,9 @@ def build_page_path(feed: str) -> Path:
     return build_state_path(feed).with_suffix(".html")
 
 
-def write_page(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]) -> None:
+def write_page(
+    context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed, tables: Sequence[tuple[str, str]]
+) -> None:
     """Write the report of a feed. A failure is a warning in the log and never fails the run.
 
     Args:
@@ -51,7 +53,7 @@ def write_page(context: AssetExecutionContext, lake: Lakehouse, feed: Feed, tabl
         context.log.info(f"{lake.feed}: {path} is the report of this run and the runs before")
 
 
-def draw_releases(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, MetadataValue]:
+def draw_releases(context: dg.AssetExecutionContext, lake: Lakehouse) -> dict[str, dg.MetadataValue]:
     """Return the last chart of the report as metadata: the lag of each release or, without watermarks, the pending events.
 
     The metadata is empty if there are too few releases to draw. The chart is short, because Dagster keeps those of all runs.
@@ -65,7 +67,9 @@ def draw_releases(context: AssetExecutionContext, lake: Lakehouse) -> dict[str, 
     return _embed_chart(context, lake.feed, "over_time", draw)
 
 
-def draw_versions(context: AssetExecutionContext, table: str, days: Mapping[str, int]) -> dict[str, MetadataValue]:
+def draw_versions(
+    context: dg.AssetExecutionContext, table: str, days: Mapping[str, int]
+) -> dict[str, dg.MetadataValue]:
     """Return a chart of a table's versions by day (ISO text) as metadata; empty for a single day."""
     from cdc_assets.operations.report.charts import draw_versions_chart  # noqa: PLC0415 -- as above
 
@@ -73,8 +77,8 @@ def draw_versions(context: AssetExecutionContext, table: str, days: Mapping[str,
 
 
 def _embed_chart(
-    context: AssetExecutionContext, subject: str, name: str, draw: Callable[[], tuple[str, str] | None]
-) -> dict[str, MetadataValue]:
+    context: dg.AssetExecutionContext, subject: str, name: str, draw: Callable[[], tuple[str, str] | None]
+) -> dict[str, dg.MetadataValue]:
     """Return a drawn chart as metadata; empty if there is none. A failure is a warning, since the stage has committed."""
     try:
         chart = draw()
@@ -84,8 +88,5 @@ def _embed_chart(
     if chart is None:
         return {}
     title, svg = chart
-    return {name: MetadataValue.md(f"{title}:\n\n![{title}]({_format_data_uri(svg)})")}
-
-
-def _format_data_uri(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    encoded = base64.b64encode(svg.encode()).decode()
+    return {name: dg.MetadataValue.md(f"{title}:\n\n![{title}](data:image/svg+xml;base64,{encoded})")}

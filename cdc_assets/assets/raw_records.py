@@ -2,56 +2,27 @@
 
 from typing import Any
 
-from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
+import dagster as dg
 
 from cdc_assets.assets.checks.conservation import records_taken
-from cdc_assets.assets.common import (
-    StageResult,
-    Stopwatch,
-    build_check_result,
-    build_common_spec,
-    build_stage_result,
-    format_offsets,
-)
-from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.common import StageAsset, StageResult, Stopwatch, build_stage_result, format_offsets
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import INGEST
 from cdc_assets.stages.ingest import IngestReport
 
 
-def build_key(name: str) -> AssetKey:
-    """Return the key of the asset."""
-    return asset_key(name, INGEST.name)
+def _describe_checks(_: Feed) -> dict[str, str]:
+    """Return the descriptions of the checks that the feed's protocol and settings have, by name."""
+    return {
+        "conservation": "Every record read, and every line of a snapshot file, is in the table once or in quarantine. If "
+        "not, the feed stops here: the table was written by hand, or the pipeline has a bug. Run the job audit."
+    }
 
 
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of a feed's asset."""
-    return AssetSpec(
-        build_key(name),
-        skippable=True,
-        kinds={"kafka", "deltalake"},
-        description="Kafka records as they came: each (topic, partition, offset) once, key and value unchanged.",
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """Return the specs of the asset's checks."""
-    return [
-        AssetCheckSpec(
-            "conservation",
-            asset=build_key(name),
-            blocking=True,
-            description="Every record read, and every line of a snapshot file, is in the table once or in quarantine. If "
-            "not, the feed stops here: the table was written by hand, or the pipeline has a bug. Run the job audit.",
-        )
-    ]
-
-
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage and return what to report."""
-    key, watch = build_key(lake.feed), Stopwatch()
+    watch = Stopwatch()
     report = INGEST.run(lake, feed)
     context.log.info(f"raw_records/{lake.feed}: {_format_counts(report, feed)}, {watch.seconds} s")
     for loss in report.lost:
@@ -61,9 +32,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
         "offsets_of_this_run": format_offsets(report.offsets),
         "seconds": watch.seconds,
     }
-    return build_stage_result(
-        lake.raw_records, metadata, [build_check_result("conservation", key, records_taken(report))]
-    )
+    return build_stage_result(lake.raw_records, metadata, {"conservation": records_taken(report)})
 
 
 def describe_status(report: IngestReport, feed: str) -> dict[str, Any]:
@@ -110,3 +79,13 @@ def _describe_offsets(report: IngestReport) -> dict[str, int | str]:
         "partitions_with_losses": len(report.lost),
         "offsets_fixed_at": report.fixed_at or "no new offsets",
     }
+
+
+ASSET = StageAsset(
+    name=INGEST.name,
+    upstream=(),
+    kinds={"kafka", "deltalake"},
+    description="Kafka records as they came: each (topic, partition, offset) once, key and value unchanged.",
+    describe_checks=_describe_checks,
+    run=_run,
+)

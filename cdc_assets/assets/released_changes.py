@@ -4,27 +4,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dagster import AssetCheckSeverity, AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec, FreshnessPolicy
+import dagster as dg
 
-from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets import table_schemas, type_observations
+from cdc_assets.assets.checks import gate
 from cdc_assets.assets.checks.conservation import events_placed
-from cdc_assets.assets.checks.gate import (
-    late_events_seen_before,
-    list_partition_watermarks,
-    schemas_arrived,
-    watermark_freshness,
-    watermark_progress,
-)
-from cdc_assets.assets.common import (
-    StageResult,
-    Stopwatch,
-    build_check_result,
-    build_common_spec,
-    build_stage_result,
-    format_rows,
-)
-from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.common import StageAsset, StageResult, Stopwatch, build_stage_result, format_rows
 from cdc_assets.assets.page import draw_releases
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -32,77 +16,51 @@ from cdc_assets.operations.holds import describe_hold
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.release.watermarks import may_have_watermarks
-from cdc_assets.stages import RELEASE
+from cdc_assets.stages import DECODE, RELEASE, SCHEMAS, TYPES
 from cdc_assets.stages.release.report import ReleaseReport
 from cdc_assets.tso import time_of, time_text
 
 
-def build_key(name: str) -> AssetKey:
-    """Return the key of the asset."""
-    return asset_key(name, RELEASE.name)
+def _choose_freshness(feed: Feed) -> dg.FreshnessPolicy | None:
+    """Return the policy that notices that no run evaluates the check watermark_freshness.
+
+    It fits feeds with watermarks only: new watermarks materialize the asset even if no row changes.
+    """
+    if feed.freshness_minutes is None or protocol_of(feed).watermarks(feed) is not Watermarks.ALWAYS:
+        return None
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=feed.freshness_minutes))
 
 
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of a feed's asset."""
-    return AssetSpec(
-        build_key(name),
-        deps=[upstream.build_key(name), table_schemas.build_key(name), type_observations.build_key(name)],
-        skippable=True,
-        kinds={"pyspark", "deltalake"},
-        description="The changes below the watermark, deduplicated: one a key and commit_ts.",
-        # The check watermark_freshness needs a run, and this policy notices that there is none. It fits feeds with
-        # watermarks only: new watermarks materialize the asset even if no row changes.
-        freshness_policy=FreshnessPolicy.time_window(fail_window=timedelta(minutes=feed.freshness_minutes))
-        if feed.freshness_minutes is not None and protocol_of(feed).watermarks(feed) is Watermarks.ALWAYS
-        else None,
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:
-    """Return the specs of the checks that the feed's protocol and settings have."""
-    key = build_key(name)
-    checks = [
-        AssetCheckSpec(
-            "conservation",
-            asset=key,
-            blocking=True,
-            description="Every row event is exactly one of released, duplicate, late, pending, covered by a load, or "
-            "excluded; each change is there once. If not, the feed stops here: run the job audit, and report its result.",
-        ),
-        AssetCheckSpec(
-            "late_events_seen_before",
-            asset=key,
-            description="Every event below the released watermark repeats a released event. If not, the source broke the "
-            "promise of its watermark, and no history has the event. It is in change_events at the coordinates shown: "
-            "rebuild the feed, or load its table again.",
-        ),
-    ]
+def _describe_checks(feed: Feed) -> dict[str, str]:
+    """Return the descriptions of the checks that the feed's protocol and settings have, by name."""
+    checks = {
+        "conservation": "Every row event is exactly one of released, duplicate, late, pending, covered by a load, or "
+        "excluded; each change is there once. If not, the feed stops here: run the job audit, and report its result.",
+        "late_events_seen_before": "Every event below the released watermark repeats a released event. If not, the source "
+        "broke the promise of its watermark, and no history has the event. It is in change_events at the coordinates shown: "
+        "rebuild the feed, or load its table again.",
+    }
     if may_have_watermarks(feed):
-        description = (
+        checks["watermark_progress"] = (
             "Every partition has a watermark, and the released watermark moves when events arrive. If not, look at the "
             "changefeed, and at partitions: in the feeds file."
         )
-        checks.append(AssetCheckSpec("watermark_progress", asset=key, description=description))
     if feed.freshness_minutes is not None:
-        description = (
+        checks["watermark_freshness"] = (
             f"No topic's released watermark (without watermarks: not the newest event) is older than "
-            f"{feed.freshness_minutes} minutes. "
-            "If one is, look at the changefeed, and how often the pipeline runs."
+            f"{feed.freshness_minutes} minutes. If one is, look at the changefeed, and how often the pipeline runs."
         )
-        checks.append(AssetCheckSpec("watermark_freshness", asset=key, description=description))
     if protocol_of(feed).numbers_schemas:
-        description = (
-            "No event waits for its table's schema longer than until the next BOOTSTRAP message. If none arrives, "
-            "make the changefeed send BOOTSTRAP messages, which have the schemas."
+        checks["schema_known"] = (
+            "No event waits for its table's schema longer than until the next BOOTSTRAP message. If none arrives, make the "
+            "changefeed send BOOTSTRAP messages, which have the schemas."
         )
-        checks.append(AssetCheckSpec("schema_known", asset=key, description=description))
     return checks
 
 
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage and return what to report."""
-    key, watch = build_key(lake.feed), Stopwatch()
+    watch = Stopwatch()
     report = RELEASE.run(lake, feed)
     context.log.info(
         f"released_changes/{lake.feed}: {report.released} released, {report.duplicate} duplicate, "
@@ -120,7 +78,7 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
     ]
     metadata = describe_status(report, lake.feed, datetime.now(UTC)) | {
         "watermarks": format_rows(watermarks),
-        "partition_watermarks": format_rows(list_partition_watermarks(report)),
+        "partition_watermarks": format_rows(gate.list_partition_watermarks(report)),
         "duplicate": report.duplicate,
         "late_repeated": report.late_repeated,
         "late_unseen": report.late_unseen,
@@ -133,20 +91,18 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
         "since_the_feed_began": report.total,
         "seconds": watch.seconds,
     }
-    checks = [build_check_result("conservation", key, events_placed(report))]
-    if may_have_watermarks(feed):
-        progress = watermark_progress(report, feed.source.partitions)
-        checks.append(build_check_result("watermark_progress", key, progress, AssetCheckSeverity.WARN))
-    if protocol_of(feed).numbers_schemas:
-        schemas, is_overdue = schemas_arrived(report, feed.bootstrap_interval)
-        severity = AssetCheckSeverity.ERROR if is_overdue else AssetCheckSeverity.WARN
-        checks.append(build_check_result("schema_known", key, schemas, severity))
-    checks.append(build_check_result("late_events_seen_before", key, late_events_seen_before(report)))
-    timed_checks = []
+    verdicts = {
+        "conservation": events_placed(report),
+        "watermark_progress": gate.watermark_progress(report, feed.source.partitions).as_warning(),
+        "schema_known": gate.schemas_arrived(report, feed.bootstrap_interval),
+        "late_events_seen_before": gate.late_events_seen_before(report),
+    }
+    timed_verdicts = {}
     if feed.freshness_minutes is not None:
-        fresh = watermark_freshness(report, feed.freshness_minutes, datetime.now(UTC))
-        timed_checks.append(build_check_result("watermark_freshness", key, fresh))
-    return build_stage_result(lake.released_changes, metadata, checks, timed_checks)
+        timed_verdicts["watermark_freshness"] = gate.watermark_freshness(
+            report, feed.freshness_minutes, datetime.now(UTC)
+        )
+    return build_stage_result(lake.released_changes, metadata, verdicts, timed_verdicts)
 
 
 def describe_status(report: ReleaseReport, feed: str, now: datetime) -> dict[str, Any]:
@@ -167,3 +123,14 @@ def describe_status(report: ReleaseReport, feed: str, now: datetime) -> dict[str
         "held_tables": format_rows(h.row() for h in report.holds),
         "next_step": "; ".join(steps) or "none",
     }
+
+
+ASSET = StageAsset(
+    name=RELEASE.name,
+    upstream=(DECODE.name, SCHEMAS.name, TYPES.name),
+    kinds={"pyspark", "deltalake"},
+    description="The changes below the watermark, deduplicated: one a key and commit_ts.",
+    describe_checks=_describe_checks,
+    choose_freshness=_choose_freshness,
+    run=_run,
+)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster import ResourceDefinition
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 from pyspark import SparkContext
@@ -56,4 +56,4 @@ def build_resources(feeds_file: FeedsFile) -> dict[str, object]:
     """Return the resources of all assets, by name."""
     root = lakehouse_root()
     lakehouse = LakehouseResource(root, Store.of(feeds_file, root))
-    return {"lakehouse": ResourceDefinition.hardcoded_resource(lakehouse), "pyspark": SparkResource()}
+    return {"lakehouse": dg.ResourceDefinition.hardcoded_resource(lakehouse), "pyspark": SparkResource()}

@@ -5,14 +5,13 @@ The job `verify_<feed>` evaluates them, and a person can execute one of them on 
 
 from collections.abc import Iterator, Sequence
 
-from dagster import AssetCheckExecutionContext, AssetCheckKey, AssetCheckResult, AssetChecksDefinition
+import dagster as dg
 
 from cdc_assets.assets.check_steps import build_check_step
 from cdc_assets.assets.common import build_check_result
-from cdc_assets.assets.history_specs import describe_table_check
-from cdc_assets.assets.names import CheckSpec
+from cdc_assets.assets.history_specs import build_table_checks
 from cdc_assets.assets.table_assets import TableAsset, build_table_assets
-from cdc_assets.config import Feed
+from cdc_assets.config import Feed, SourceComparison
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 
 MATCHES_SOURCE = "matches_source"
@@ -26,34 +25,44 @@ _DESCRIPTION = (
 )
 
 
-def list_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetCheckKey]:
-    """Return the checks of a feed's history tables, (database, table) pairs; none for a feed without `verify:`."""
-    keys = dict.fromkeys(asset.key for asset in _list_compared(name, feed, tables))
-    return [AssetCheckKey(key, MATCHES_SOURCE) for key in keys]
-
-
-def _list_compared(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[TableAsset]:
-    """Return the assets of the tables that `verify:` names; none for a feed without it."""
-    assets = build_table_assets(name, feed, tables) if feed.verify is not None else []
-    return [each for each in assets if feed.verify is not None and feed.verify.takes(each.database, each.table)]
-
-
-def build_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[AssetChecksDefinition]:
+def build_checks(name: str, feed: Feed, tables: Sequence[tuple[str, str]]) -> list[dg.AssetChecksDefinition]:
     """Return the step that compares these history tables with the source; none if there is none to compare."""
-    settings, compared = feed.verify, _list_compared(name, feed, tables)
-    specs = [
-        CheckSpec(MATCHES_SOURCE, asset=asset.key, description=describe_table_check(asset, _DESCRIPTION))
-        for asset in {each.key: each for each in compared}.values()
-    ]
-    if settings is None or not specs:
+    if (settings := feed.verify) is None:
+        return []
+    compared = [each for each in build_table_assets(name, feed, tables) if settings.takes(each.database, each.table)]
+    specs = build_table_checks(compared, {MATCHES_SOURCE: _DESCRIPTION})
+    if not specs:
         return []
 
-    def compare(context: AssetCheckExecutionContext, lake: Lakehouse) -> Iterator[AssetCheckResult]:
-        from cdc_assets.assets.source_results import compare_assets  # noqa: PLC0415 -- only runs need it
-
+    def compare(context: dg.AssetCheckExecutionContext, lake: Lakehouse) -> Iterator[dg.AssetCheckResult]:
         selected = {check.asset_key for check in context.selected_asset_check_keys}
-        assets = [each for each in compared if each.key in selected]
-        for key, verdict, severity in compare_assets(lake, feed, settings, assets, context.log):
-            yield build_check_result(MATCHES_SOURCE, key, verdict, severity)
+        return _compare_tables(context, lake, feed, settings, [each for each in compared if each.key in selected])
 
     return [build_check_step(name, "source_comparison", specs, compare, pool=POOL)]
+
+
+def _compare_tables(
+    context: dg.AssetCheckExecutionContext,
+    lake: Lakehouse,
+    feed: Feed,
+    settings: SourceComparison,
+    assets: Sequence[TableAsset],
+) -> Iterator[dg.AssetCheckResult]:
+    """Compare tables with the source; yield the result of each asset.
+
+    The result of a table comes as soon as it is known; at the end come those of databases that are one asset each.
+    """
+    # Import late: only runs compare, and the comparison needs a database driver.
+    from cdc_assets.assets.checks.source import matches_source, matches_source_of_database  # noqa: PLC0415
+    from cdc_assets.operations.verify.tables import Outcome, verify_tables  # noqa: PLC0415
+
+    by_name = {(each.database, each.table): each for each in assets}
+    by_database: dict[dg.AssetKey, dict[str, Outcome]] = {}
+    for name, outcome in verify_tables(lake, feed, settings, list(by_name), context.log):
+        asset = by_name[name]
+        if asset.partition is None:
+            yield build_check_result(MATCHES_SOURCE, asset.key, matches_source(outcome))
+        else:
+            by_database.setdefault(asset.key, {})[asset.table] = outcome
+    for key, outcomes in by_database.items():
+        yield build_check_result(MATCHES_SOURCE, key, matches_source_of_database(outcomes))

@@ -5,12 +5,11 @@ process, and no person looks through them. So above the setting `max_table_asset
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition
+import dagster as dg
 
-from cdc_assets.assets.names import asset_key
 from cdc_assets.config import Feed
 from cdc_assets.stages import HISTORY
 
@@ -32,8 +31,8 @@ class TableAsset:
 
     database: str
     table: str
-    key: AssetKey
-    source: AssetKey
+    key: dg.AssetKey
+    source: dg.AssetKey
     partition: str | None = None
 
     def source_column(self, column: str) -> str:
@@ -49,7 +48,7 @@ def has_asset_per_table(feed: Feed, tables: Sequence[tuple[str, str]]) -> bool:
 def build_table_asset(name: str, database: str, table: str, *, per_table: bool) -> TableAsset:
     """Return the asset of a table; `per_table` is the result of `has_asset_per_table` for the feed."""
     path = (database, table) if per_table else (database,)
-    key, source = asset_key(name, HISTORY.name, *path), asset_key(name, "source", *path)
+    key, source = dg.AssetKey([name, HISTORY.name, *path]), dg.AssetKey([name, "source", *path])
     return TableAsset(database, table, key, source, None if per_table else format_partition(table))
 
 
@@ -63,23 +62,19 @@ def format_partition(table: str) -> str:
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", table)
 
 
-def define_partitions(key: AssetKey) -> DynamicPartitionsDefinition:
+def define_partitions(key: dg.AssetKey) -> dg.DynamicPartitionsDefinition:
     """Return the definition of the partitions of a database's asset."""
-    return DynamicPartitionsDefinition(name=key.to_user_string())
+    return dg.DynamicPartitionsDefinition(name=key.to_user_string())
 
 
-def add_partitions(instance: DagsterInstance, assets: Iterable[TableAsset]) -> None:
+def add_partitions(instance: dg.DagsterInstance, assets: Iterable[TableAsset]) -> None:
     """Add the partitions of these assets that are new to Dagster."""
-    for key, partitions in _group_partitions(assets).items():
-        definition = str(define_partitions(key).name)
-        existing = set(instance.get_dynamic_partitions(definition))
-        if new := [each for each in partitions if each not in existing]:
-            instance.add_dynamic_partitions(definition, new)
-
-
-def _group_partitions(assets: Iterable[TableAsset]) -> Mapping[AssetKey, list[str]]:
-    partitions: dict[AssetKey, list[str]] = {}
+    partitions: dict[dg.AssetKey, list[str]] = {}
     for asset in assets:
         if asset.partition is not None:
             partitions.setdefault(asset.key, []).append(asset.partition)
-    return partitions
+    for key, names in partitions.items():
+        definition = str(define_partitions(key).name)
+        existing = set(instance.get_dynamic_partitions(definition))
+        if new := [name for name in names if name not in existing]:
+            instance.add_dynamic_partitions(definition, new)

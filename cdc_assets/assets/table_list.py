@@ -6,14 +6,12 @@ file. The file is not in the lakehouse, because listing an object store is slow,
 the folder.
 """
 
-import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dagster import AssetExecutionContext, OpExecutionContext
+import dagster as dg
+from pydantic import BaseModel
 
 from cdc_assets.config import feeds_path
 from cdc_assets.lakehouse.lakehouse import Lakehouse
@@ -24,8 +22,7 @@ _LOCATION = "cdc_assets"
 _SECONDS = 60
 
 
-@dataclass(frozen=True)
-class TableList:
+class TableList(BaseModel):
     """The contents of a feed's file.
 
     Attributes:
@@ -38,7 +35,7 @@ class TableList:
     root: str
     release: int
     tables: tuple[tuple[str, str], ...]
-    blocked: tuple[tuple[str, str], ...] = ()
+    blocked: tuple[tuple[str, str], ...]
 
 
 def read_table_list(root: str, feed: str) -> tuple[tuple[str, str], ...]:
@@ -48,7 +45,7 @@ def read_table_list(root: str, feed: str) -> tuple[tuple[str, str], ...]:
 
 
 def refresh_table_list(
-    context: AssetExecutionContext | OpExecutionContext, lake: Lakehouse
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, lake: Lakehouse
 ) -> tuple[tuple[str, str], ...]:
     """List the history tables again if something was released since the last list, and write the file.
 
@@ -64,11 +61,11 @@ def refresh_table_list(
     listed = listed if listed is not None and listed.root == lake.root else None
     if listed is not None and listed.release == release > 0 and listed.blocked == blocked:
         return listed.tables
-    current = TableList(lake.root, release, tuple(lake.histories()), blocked)
+    current = TableList(root=lake.root, release=release, tables=tuple(lake.histories()), blocked=blocked)
     if current == listed:
         return current.tables
     try:
-        _write(build_state_path(lake.feed), current)
+        write_atomically(build_state_path(lake.feed), current.model_dump_json())
     except OSError as error:
         context.log.warning(f"{lake.feed}: the list of its tables could not be written: {error}")
         return current.tables
@@ -77,7 +74,7 @@ def refresh_table_list(
     return current.tables
 
 
-def _reload_definitions(context: AssetExecutionContext | OpExecutionContext, feed: str) -> None:
+def _reload_definitions(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> None:
     """Make the web server at `CDC_WEBSERVER` reload the definitions."""
     if not (address := os.environ.get("CDC_WEBSERVER")):
         return
@@ -115,19 +112,9 @@ def build_state_path(feed: str) -> Path:
 def _read(path: Path) -> TableList | None:
     """Return the contents of a file; None if it is missing or not usable."""
     try:
-        content = json.loads(path.read_text())
-        tables, blocked = _parse_pairs(content["tables"]), _parse_pairs(content["blocked"])
-        return TableList(str(content["root"]), int(content["release"]), tables, blocked)
-    except (OSError, ValueError, KeyError, TypeError):
+        return TableList.model_validate_json(path.read_text("utf-8"))
+    except (OSError, ValueError):
         return None
-
-
-def _parse_pairs(pairs: Sequence[Sequence[str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(database), str(table)) for database, table in pairs)
-
-
-def _write(path: Path, tables: TableList) -> None:
-    write_atomically(path, json.dumps(asdict(tables), ensure_ascii=False))
 
 
 def write_atomically(path: Path, text: str) -> None:

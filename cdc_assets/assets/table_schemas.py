@@ -1,38 +1,14 @@
 """table_schemas/<feed>: DDL statements, their schema actions, and the table schemas after them."""
 
-from dagster import AssetCheckSpec, AssetExecutionContext, AssetKey, AssetSpec
+import dagster as dg
 
-from cdc_assets.assets import change_events as upstream
-from cdc_assets.assets.common import StageResult, Stopwatch, build_common_spec, build_stage_result, format_rows
-from cdc_assets.assets.names import asset_key
+from cdc_assets.assets.common import StageAsset, StageResult, Stopwatch, build_stage_result, format_rows
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.stages import SCHEMAS
+from cdc_assets.stages import DECODE, SCHEMAS
 
 
-def build_key(name: str) -> AssetKey:
-    """Return the key of the asset."""
-    return asset_key(name, SCHEMAS.name)
-
-
-def build_spec(name: str, feed: Feed) -> AssetSpec:
-    """Return the spec of a feed's asset."""
-    return AssetSpec(
-        build_key(name),
-        deps=[upstream.build_key(name)],
-        skippable=True,
-        kinds={"sql", "deltalake"},
-        description="DDL statements, their schema actions, the table schemas after them, and schemas by number.",
-        **build_common_spec(name, feed),
-    )
-
-
-def build_check_specs(name: str, feed: Feed) -> list[AssetCheckSpec]:  # noqa: ARG001 -- all stages have one signature
-    """Return no check: the check `ddl_applied` of each history table reports what statements did."""
-    return []
-
-
-def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
+def _run(context: dg.AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageResult:
     """Run the stage and return what to report."""
     watch = Stopwatch()
     report = SCHEMAS.run(lake, feed)
@@ -56,3 +32,13 @@ def run(context: AssetExecutionContext, lake: Lakehouse, feed: Feed) -> StageRes
         "seconds": watch.seconds,
     }
     return build_stage_result(lake.table_schemas, metadata)
+
+
+# The check `ddl_applied` of each history table reports what statements did.
+ASSET = StageAsset(
+    name=SCHEMAS.name,
+    upstream=(DECODE.name,),
+    kinds={"sql", "deltalake"},
+    description="DDL statements, their schema actions, the table schemas after them, and schemas by number.",
+    run=_run,
+)

@@ -8,31 +8,16 @@ expanded text.
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NoReturn, cast
+from types import UnionType
+from typing import Any, NoReturn, Union, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from cdc_assets.config.connector_settings import ConnectorSettings
-from cdc_assets.config.models import (
-    Alerts,
-    CodeReferences,
-    Feed,
-    FeedsFile,
-    FeedSource,
-    InitialLoad,
-    Kafka,
-    SchemaRegistry,
-    SourceComparison,
-    Storage,
-    TableFilter,
-    TableLoad,
-)
+from cdc_assets.config.models import FeedsFile
 from cdc_assets.config.values import Setting, did_you_mean
 
 _Loc = tuple[str | int, ...]
@@ -226,32 +211,33 @@ def _unknown_key(where: _Loc) -> str:
     return "; ".join(filter(None, ["unknown key", did_you_mean(str(where[-1]), fields), f"known: {', '.join(fields)}"]))
 
 
-# The model of each mapping with fixed keys, by its path in the file; `*` stands for the name of a feed or of a table.
-_MODELS: Mapping[_Loc, type[BaseModel]] = MappingProxyType(
-    {
-        (): FeedsFile,
-        ("alerts",): Alerts,
-        ("code_references",): CodeReferences,
-        ("storage",): Storage,
-        ("feeds", "*"): Feed,
-        ("feeds", "*", "connector_settings"): ConnectorSettings,
-        ("feeds", "*", "schema_registry"): SchemaRegistry,
-        ("feeds", "*", "source"): FeedSource,
-        ("feeds", "*", "source", "kafka"): Kafka,
-        ("feeds", "*", "tables"): TableFilter,
-        ("feeds", "*", "initial_load"): InitialLoad,
-        ("feeds", "*", "verify"): SourceComparison,
-        ("feeds", "*", "initial_load", "tables", "*"): TableLoad,
-    }
-)
-
-
 def _model_at(where: _Loc) -> type[BaseModel] | None:
-    if len(where) > 1 and where[0] == "feeds":
-        where = ("feeds", "*", *where[2:])
-    if where[2:4] == ("initial_load", "tables") and len(where) > 4:
-        where = (*where[:4], "*", *where[5:])
-    return _MODELS.get(where)
+    """Return the model of the mapping at a path in the file; None if no mapping with fixed keys is there."""
+    kind: Any = FeedsFile
+    for step in where:
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        elif (model := _as_model(kind)) and (field := _fields_of(model).get(str(step))):
+            kind = field.annotation
+        else:
+            return None
+    return _as_model(kind)
+
+
+def _as_model(kind: Any) -> type[BaseModel] | None:  # noqa: ANN401 -- an annotation may be anything
+    """Return the model that an annotation is, or of which and None it is a union."""
+    return next((each for each in _split_union(kind) if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+def _split_union(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- as above
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _describe_allowed(field: FieldInfo) -> str:
+    """Return the text of what a field allows: its description, or the values of its Literal or bool."""
+    kinds = _split_union(field.annotation)
+    choices = ("true", "false") if bool in kinds else [each for kind in kinds for each in get_args(kind)]
+    return ", ".join(choices) if field.description is None else field.description
 
 
 def _fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -269,7 +255,7 @@ def _allowed(where: _Loc) -> str:
     for end in range(len(where) - 1, -1, -1):  # for an item of a list or mapping, the field that contains it
         model = _model_at(where[:end])
         if model and (field := _fields_of(model).get(str(where[end]))):
-            return field.description or ""
+            return _describe_allowed(field)
     return ""
 
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, PlainValidator, Secr
 from pydantic_core import PydanticCustomError
 
 from cdc_assets.config import cron, jdbc
-from cdc_assets.config.connector_settings import ConnectorSettings
+from cdc_assets.config.connector_settings import BinaryHandlingMode, DecimalHandlingMode, TimePrecisionMode
 from cdc_assets.config.kafka_options import OptionError, librdkafka_options
 from cdc_assets.config.patterns import choice_for_table, matches_pattern
 from cdc_assets.config.values import (
@@ -51,15 +51,9 @@ from cdc_assets.config.values import (
     reject,
 )
 
-ProtocolName = Literal["canal-json", "open-protocol", "simple", "debezium"]
 Encoding = Literal["json", "avro"]
-GateScope = Literal["topic", "feed"]
 TypeMapping = Literal["block", "warn"]
 SchemaChanges = Literal["evolve", "stop"]
-Snapshots = Literal["partial", "whole"]
-OnDataLoss = Literal["fail", "skip"]
-GitPlatform = Literal["github", "gitlab"]
-Automation = Literal["running", "stopped"]
 DumpFormat = Literal["dumpling-csv", "dumpling-sql", "parquet"]
 
 # One choice for all tables, or a mapping of table patterns to choices: the first matching pattern counts.
@@ -76,12 +70,17 @@ def _exactly_one(other: str, value: object, info: ValidationInfo) -> None:
         raise PydanticCustomError("exactly_one", "{given}{allowed}", {"given": given, "allowed": allowed})
 
 
-def _only_with(protocol: ProtocolName, info: ValidationInfo) -> None:
-    if info.data.get("protocol", protocol) != protocol:  # an invalid protocol is not in `data`, and reported already
-        reject(f"{info.field_name} only with protocol: {protocol}")
+# Settings that only one protocol has.
+_PROTOCOL_OF = {
+    "tidb_extension": "canal-json",
+    "bootstrap_interval": "simple",
+    "snapshots": "debezium",
+    "connector_settings": "debezium",
+}
 
 
-# In the models below, a field's description is the text that error messages show after "allowed:".
+# In the models below, a field's description is the text that error messages show after "allowed:". Without a description
+# they show the values of the field's Literal or bool.
 
 
 class _Model(BaseModel):
@@ -103,7 +102,7 @@ class Kafka(_Model):
     client_options: dict[ClientKey, Option] = Field({}, description="a mapping of librdkafka's settings to text")
     options: dict[KafkaKey, Option] = Field({}, description="a mapping of kafka.* settings to text")
     starting_offsets: OffsetsValue = Field("earliest", description=STARTING_OFFSETS)
-    on_data_loss: OnDataLoss = Field("fail", description=", ".join(get_args(OnDataLoss)))
+    on_data_loss: Literal["fail", "skip"] = "fail"
     max_records_per_run: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
 
     @field_validator("topic_pattern")
@@ -124,10 +123,8 @@ class Kafka(_Model):
         except OptionError as error:
             at = (error.option,) if error.is_value else (error.option, "[key]")  # pydantic's mark of an error in a key
             context = {"allowed": error.allowed, "detail": error.detail, "at": at}
-        else:
-            return value
-        # Outside the except block, so that no exception with a secret in its arguments is chained.
-        raise PydanticCustomError("rule", "{allowed}{detail}", context)
+            raise PydanticCustomError("rule", "{allowed}{detail}", context) from None
+        return value
 
 
 class FeedSource(_Model):
@@ -168,7 +165,6 @@ class TableFilter(_Model):
         return included and not any(matches_pattern(pattern, database, table) for pattern in self.exclude)
 
 
-_FORMATS = ", ".join(get_args(DumpFormat))
 _TSO = "a TSO, a whole number, 1 or more"
 
 
@@ -176,7 +172,7 @@ class TableLoad(_Model):
     """Settings of the initial load for one table, in place of those of `InitialLoad`."""
 
     path: Location | None = Field(None, description=FOLDER)
-    format: DumpFormat | None = Field(None, description=_FORMATS)
+    format: DumpFormat | None = None
     position: WholeNumber | None = Field(None, ge=1, description=_TSO)
 
 
@@ -189,7 +185,7 @@ class InitialLoad(_Model):
     """
 
     path: Location = Field(description=FOLDER)
-    format: DumpFormat = Field(description=_FORMATS)
+    format: DumpFormat
     position: WholeNumber | None = Field(None, ge=1, description=_TSO)
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
     tables: dict[TablePath, TableLoad] = Field({}, description="a mapping of database.table to path, format, position")
@@ -234,30 +230,48 @@ class SourceComparison(_Model):
         return any(matches_pattern(pattern, database, table) for pattern in self.tables)
 
 
+class ConnectorSettings(_Model):
+    """Settings of a feed's Debezium connector, by the connector's own names.
+
+    They count where a message does not state how its values are written.
+    """
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
+
+    time_precision_mode: TimePrecisionMode | None = None
+    decimal_handling_mode: DecimalHandlingMode | None = None
+    binary_handling_mode: BinaryHandlingMode | None = None
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The settings that are given, by the connector's names."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
 class Feed(_Model):
     """One changefeed or connector. `columns` overrides types: it maps "database.table.column" to a MySQL type."""
 
-    protocol: ProtocolName = Field(description=", ".join(get_args(ProtocolName)))
-    tidb_extension: bool = Field(default=False, description="true, false")
-    encoding: Encoding = Field("json", description=", ".join(get_args(Encoding)))
+    protocol: Literal["canal-json", "open-protocol", "simple", "debezium"]
+    tidb_extension: bool = False
+    encoding: Encoding = "json"
     schema_registry: SchemaRegistry | None = Field(None, validate_default=True)
     # Seconds; the changefeed's send-bootstrap-interval-in-sec. 0: the changefeed sends no BOOTSTRAP messages.
     bootstrap_interval: WholeNumber = Field(120, ge=0, description="a whole number, 0 (none are sent) or more")
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
     source: FeedSource
-    gate_scope: GateScope = Field("topic", description=", ".join(get_args(GateScope)))
+    gate_scope: Literal["topic", "feed"] = "topic"
     tables: TableFilter = TableFilter()
     columns: dict[ColumnPath, TypeText] = Field({}, description="a mapping of database.table.column to a MySQL type")
     type_mapping: _TypeMapping = Field("block", description=by_table_allowed(get_args(TypeMapping)))
     schema_changes: _SchemaChanges = Field("evolve", description=by_table_allowed(get_args(SchemaChanges)))
     # "whole": a snapshot of the connector contains every row of each table that it covers.
-    snapshots: Snapshots = Field("partial", description=", ".join(get_args(Snapshots)))
+    snapshots: Literal["partial", "whole"] = "partial"
     connector_settings: ConnectorSettings = ConnectorSettings()
     freshness_minutes: WholeNumber | None = Field(None, ge=1, description="a whole number, 1 or more")
     # A watermark that is further ahead of its record's Kafka timestamp is quarantined.
     max_watermark_lead: Duration = Field(timedelta(days=1), description=DURATION)
     # Whether a run fails when a check of severity ERROR does.
-    strict: bool = Field(default=False, description="true, false")
+    strict: bool = False
     owners: tuple[Owner, ...] = Field((), description="a list of email addresses and team:name")
     # With more tables than this, Dagster shows one asset a database.
     max_table_assets: WholeNumber = Field(200, ge=1, description="a whole number, 1 or more")
@@ -277,16 +291,14 @@ class Feed(_Model):
             reject("initial_load only with canal-json, open-protocol, simple: a connector takes its own snapshot")
         return value
 
-    @field_validator("tidb_extension")
+    @field_validator(*_PROTOCOL_OF)
     @classmethod
-    def _check_canal_json(cls, value: bool, info: ValidationInfo) -> bool:  # noqa: FBT001 - pydantic calls it
-        _only_with("canal-json", info)
-        return value
-
-    @field_validator("bootstrap_interval")
-    @classmethod
-    def _check_simple(cls, value: int, info: ValidationInfo) -> int:
-        _only_with("simple", info)
+    def _check_protocol_has_setting(cls, value: object, info: ValidationInfo) -> object:
+        protocol = _PROTOCOL_OF[str(info.field_name)]
+        if (
+            info.data.get("protocol", protocol) != protocol
+        ):  # an invalid protocol is not in `data`, and reported already
+            reject(f"{info.field_name} only with protocol: {protocol}")
         return value
 
     @field_validator("encoding")
@@ -306,14 +318,6 @@ class Feed(_Model):
             raise PydanticCustomError("missing", "missing")
         if value is not None and not has_registry:
             reject("schema_registry only with protocol: debezium and encoding: avro")
-        return value
-
-    @field_validator("snapshots", "connector_settings")
-    @classmethod
-    def _check_debezium(
-        cls, value: Snapshots | ConnectorSettings, info: ValidationInfo
-    ) -> Snapshots | ConnectorSettings:
-        _only_with("debezium", info)
         return value
 
     @field_validator("freshness_minutes", "max_watermark_lead")
@@ -352,7 +356,7 @@ class CodeReferences(_Model):
 
     git_url: HttpUrl = Field(description="the URL of a repository")
     git_branch: Text = Field(description="the name of a branch, a tag or a commit")
-    platform: GitPlatform = Field("github", description=", ".join(get_args(GitPlatform)))
+    platform: Literal["github", "gitlab"] = "github"
 
 
 class Storage(_Model):
@@ -366,7 +370,7 @@ class Storage(_Model):
 
     endpoint: Endpoint | None = Field(None, description=ENDPOINT)
     region: Text | None = Field(None, description="the name of a region, such as eu-central-1")
-    path_style: bool = Field(default=False, description="true, false")
+    path_style: bool = False
     options: dict[HadoopKey, Option] = Field({}, description="a mapping of fs.* settings to text")
 
 
@@ -379,4 +383,4 @@ class FeedsFile(_Model):
     alerts: Alerts | None = None
     code_references: CodeReferences | None = None
     # Whether schedules and the sensor run until somebody starts or stops them.
-    automation: Automation = Field("stopped", description=", ".join(get_args(Automation)))
+    automation: Literal["running", "stopped"] = "stopped"

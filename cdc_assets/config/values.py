@@ -20,11 +20,10 @@ from cdc_assets.mysql_types.types import UnknownType, parse_type
 StartingOffsets = Literal["earliest", "latest"] | datetime | dict[str, dict[int, int]]
 Setting = str | int | float | bool
 
-_FEED_NAME = re.compile(r"[A-Za-z0-9_]+")
-_SCHEMA_NAME = re.compile(r"[a-z][a-z0-9_]*")
 SCHEMA = "a schema of Spark's catalog, of letters a-z, digits and _"
 _OFFSET = re.compile(r"[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00)")  # the range of MySQL's time zone offsets
-_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")  # the addresses that Dagster accepts
+# The email addresses that Dagster accepts, and teams.
+_OWNER = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:.+")
 
 
 def reject(allowed: str, detail: str = "") -> NoReturn:
@@ -43,25 +42,32 @@ def did_you_mean(text: str, allowed: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def _feed_name(name: str) -> str:
-    if not _FEED_NAME.fullmatch(name):
-        reject("a feed name of letters A-Z a-z, digits and _ only (it names folders, asset keys and an asset group)")
-    return name
+def _allow(accepts: Callable[[str], object], allowed: str) -> AfterValidator:
+    """Return the check that `accepts` returns something true for a text; `allowed` says to people what it accepts."""
+
+    def check(text: str) -> str:
+        if not accepts(text):
+            reject(allowed)
+        return text
+
+    return AfterValidator(check)
 
 
-def _schema_name(name: str) -> str:
-    if not _SCHEMA_NAME.fullmatch(name):
-        reject(SCHEMA)
-    return name
+def _allow_parsable(parse: Callable[[str], object], error_type: type[Exception], allowed: str) -> AfterValidator:
+    """Return the check that `parse` raises no error of this type for a text; people read the error's message."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except error_type as error:
+            reject(allowed, str(error))
+        return text
+
+    return AfterValidator(check)
 
 
-def _begins_with(prefix: str) -> Callable[[str], str]:
-    def check(key: str) -> str:
-        if not key.startswith(prefix) or key == prefix:
-            reject(f"keys that begin with {prefix}")
-        return key
-
-    return check
+def _begin_with(prefix: str) -> AfterValidator:
+    return _allow(lambda key: key.startswith(prefix) and key != prefix, f"keys that begin with {prefix}")
 
 
 # Options that Spark's reader sets itself, or for which the feeds file has a field.
@@ -73,28 +79,6 @@ _RESERVED_OPTIONS = (
     "kafka.key.deserializer",
     "kafka.value.deserializer",
 )
-
-
-def _kafka_option(key: str) -> str:
-    if key in _RESERVED_OPTIONS:
-        reject(f"keys other than {', '.join(_RESERVED_OPTIONS)}")
-    return key
-
-
-def _client_option(key: str) -> str:
-    if key in ("bootstrap.servers", "isolation.level") or key.endswith("_cb"):
-        reject("keys other than bootstrap.servers, isolation.level, and callbacks (*_cb)")
-    return key
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        problem = str(error)
-    else:
-        return text
-    reject(PATTERN, problem)
 
 
 PATTERN = "a regular expression (Python's)"
@@ -150,21 +134,20 @@ def _hadoop_key(key: str) -> str:
 ENDPOINT = "an http or https URL without a path, such as https://minio.example:9000"
 
 
-def _endpoint(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"https?://[^/\s@?#]+/?", value):
-        return value.rstrip("/")
-    reject(ENDPOINT)
-
-
 REGISTRY_URL = (
     "an http or https URL, such as https://registry.example:8081 or https://registry.example/apis/registry/v2"
 )
 
 
-def _registry_url(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"https?://[^/\s@?#]+(/[^\s?#]*)?", value):
-        return value.rstrip("/")
-    reject(REGISTRY_URL)
+def _url(path: str, allowed: str) -> PlainValidator:
+    """Return the check of a URL without credentials whose path matches a regular expression; it drops a slash at the end."""
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and re.fullmatch(rf"https?://[^/\s@?#]+{path}", value):
+            return value.rstrip("/")
+        reject(allowed)
+
+    return PlainValidator(check)
 
 
 # A setting of Apicurio's converters: which of Apicurio's two kinds of ids their records have.
@@ -228,17 +211,11 @@ def _time_zone(zone: str) -> str:
     return zone
 
 
-def _table_pattern(pattern: str) -> str:
-    if not all(split_pattern(pattern)):
-        reject("patterns database.table, with * and ? as wildcards")
-    return pattern
+_TABLE_PATTERN = "patterns database.table, with * and ? as wildcards"
 
 
-def _column_path(path: str) -> str:
-    parts = path.split(".")
-    if len(parts) != 3 or not all(parts):
-        reject("keys of three dotted parts, database.table.column")
-    return path
+def _is_table_path(path: str) -> bool:
+    return all(split_pattern(path))
 
 
 def by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
@@ -249,7 +226,9 @@ def by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
             return value
         if not isinstance(value, dict) or not value or any(choice not in choices for choice in value.values()):
             reject(by_table_allowed(choices))
-        return {_table_pattern(pattern): choice for pattern, choice in value.items()}
+        if not all(map(_is_table_path, value)):
+            reject(_TABLE_PATTERN)
+        return value
 
     return check
 
@@ -257,28 +236,6 @@ def by_table(*choices: str) -> Callable[[object], str | dict[str, str]]:
 def by_table_allowed(choices: Iterable[str]) -> str:
     """Return the text of what a field with the check `by_table(*choices)` allows."""
     return f"{', '.join(choices)}, or a mapping of patterns database.table to these"
-
-
-def _mysql_type(text: str) -> str:
-    try:
-        parse_type(text)
-    except UnknownType as error:
-        problem = str(error)
-    else:
-        return text
-    reject("a MySQL type such as decimal(12,2)", problem)
-
-
-def _table_path(path: str) -> str:
-    if not all(split_pattern(path)):
-        reject("keys database.table")
-    return path
-
-
-def _owner(owner: str) -> str:
-    if not _EMAIL.fullmatch(owner) and not re.fullmatch(r"team:.+", owner):
-        reject("email addresses and team:name")
-    return owner
 
 
 FOLDER = f"a folder, relative to the feeds file, or a URI of {', '.join(f'{s}://' for s in SCHEMES)}"
@@ -294,48 +251,56 @@ def _location(value: str, info: ValidationInfo) -> str:
     return str(((info.context or {}).get("folder", Path()) / value).resolve())
 
 
-def _cron(text: str) -> str:
-    try:
-        cron.check_cron(text)
-    except cron.CronError as error:
-        problem = str(error)
-    else:
-        return text
-    reject(cron.ALLOWED, problem)
-
-
 def _server_address(value: object) -> jdbc.ServerAddress:
-    problem = ""
-    if isinstance(value, str):
-        try:
-            return jdbc.ServerAddress.from_jdbc_url(value)
-        except jdbc.JdbcUrlError as error:
-            problem = str(error)
-    reject(jdbc.ALLOWED, problem)
+    if not isinstance(value, str):
+        reject(jdbc.ALLOWED)
+    try:
+        return jdbc.ServerAddress.from_jdbc_url(value)
+    except jdbc.JdbcUrlError as error:
+        reject(jdbc.ALLOWED, str(error))
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Location = Annotated[Text, AfterValidator(_location)]
-Endpoint = Annotated[str, PlainValidator(_endpoint)]
-RegistryUrl = Annotated[str, PlainValidator(_registry_url)]
+Endpoint = Annotated[str, _url("/?", ENDPOINT)]
+RegistryUrl = Annotated[str, _url(r"(/[^\s?#]*)?", REGISTRY_URL)]
 RegistryKey = Annotated[str, AfterValidator(_registry_key)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
-FeedName = Annotated[str, AfterValidator(_feed_name)]
-SparkKey = Annotated[str, AfterValidator(_begins_with("spark."))]
+FeedName = Annotated[
+    str,
+    _allow(
+        re.compile("[A-Za-z0-9_]+").fullmatch,
+        "a feed name of letters A-Z a-z, digits and _ only (it names folders, asset keys and an asset group)",
+    ),
+]
+SparkKey = Annotated[str, _begin_with("spark.")]
 SparkValue = Annotated[Setting, PlainValidator(_setting)]  # plain, as pydantic reports one error a type of a union
-KafkaKey = Annotated[str, AfterValidator(_begins_with("kafka.")), AfterValidator(_kafka_option)]
-ClientKey = Annotated[Text, AfterValidator(_client_option)]
-Pattern = Annotated[Text, AfterValidator(_pattern)]
-HadoopKey = Annotated[str, AfterValidator(_begins_with("fs.")), AfterValidator(_hadoop_key)]
+KafkaKey = Annotated[
+    str,
+    _begin_with("kafka."),
+    _allow(lambda key: key not in _RESERVED_OPTIONS, f"keys other than {', '.join(_RESERVED_OPTIONS)}"),
+]
+ClientKey = Annotated[
+    Text,
+    _allow(
+        lambda key: key not in ("bootstrap.servers", "isolation.level") and not key.endswith("_cb"),
+        "keys other than bootstrap.servers, isolation.level, and callbacks (*_cb)",
+    ),
+]
+Pattern = Annotated[Text, _allow_parsable(re.compile, re.error, PATTERN)]
+HadoopKey = Annotated[str, _begin_with("fs."), AfterValidator(_hadoop_key)]
 OffsetsValue = Annotated[StartingOffsets, PlainValidator(_starting_offsets)]
 WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
 Duration = Annotated[timedelta, PlainValidator(_duration)]
 Option = Annotated[SecretStr, BeforeValidator(_as_text)]
-TablePattern = Annotated[str, AfterValidator(_table_pattern)]
-ColumnPath = Annotated[str, AfterValidator(_column_path)]
-TablePath = Annotated[str, AfterValidator(_table_path)]
-TypeText = Annotated[str, AfterValidator(_mysql_type)]
-SchemaName = Annotated[str, AfterValidator(_schema_name)]
-Cron = Annotated[str, AfterValidator(_cron)]
+TablePattern = Annotated[str, _allow(_is_table_path, _TABLE_PATTERN)]
+ColumnPath = Annotated[
+    str,
+    _allow(re.compile(r"[^.]+\.[^.]+\.[^.]+").fullmatch, "keys of three dotted parts, database.table.column"),
+]
+TablePath = Annotated[str, _allow(_is_table_path, "keys database.table")]
+TypeText = Annotated[str, _allow_parsable(parse_type, UnknownType, "a MySQL type such as decimal(12,2)")]
+SchemaName = Annotated[str, _allow(re.compile("[a-z][a-z0-9_]*").fullmatch, SCHEMA)]
+Cron = Annotated[str, _allow_parsable(cron.check_cron, cron.CronError, cron.ALLOWED)]
 JdbcUrl = Annotated[jdbc.ServerAddress, PlainValidator(_server_address)]
-Owner = Annotated[str, AfterValidator(_owner)]
+Owner = Annotated[str, _allow(_OWNER.fullmatch, "email addresses and team:name")]

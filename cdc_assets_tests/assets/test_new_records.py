@@ -26,7 +26,7 @@ from cdc_assets_tests.support import Chain, Rows, Stream, make_feed, record, tso
 
 def sensor_of(root: str, feeds: dict[str, Feed]) -> SensorDefinition:
     jobs = {name: define_asset_job(f"cdc_pipeline_{name}") for name in feeds}
-    return new_records.build(feeds, jobs, "cdc_pipeline", root, LOCAL)
+    return new_records.build(feeds, jobs, root, LOCAL)
 
 
 def asked(sensor: SensorDefinition, instance: DagsterInstance) -> dict[str | None, tuple[str | None, str]] | str:

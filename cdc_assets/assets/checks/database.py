@@ -21,19 +21,22 @@ def merge_table_verdicts(
 
     Returns:
         The violations are one row a failing table, with the table's first violation. They are not cut, so that the next run
-        knows all failing tables.
+        knows all failing tables. The check only warns if the tables that fail in this run, or all if none fails, only warn.
     """
     failing = {str(row["table"]): dict(row) for row in last_violations if row["table"] not in verdicts}
     for table, verdict in verdicts.items():
         if not verdict.passed:
             first = json.dumps(verdict.violations[0], ensure_ascii=False, default=str) if verdict.violations else ""
             failing[table] = {"table": table, "problem": verdict.description, "violation": first}
+    deciding = [verdict for verdict in verdicts.values() if not verdict.passed] or list(verdicts.values())
+    only_warns = all(verdict.only_warns for verdict in deciding)
     if not failing:
-        return Verdict(passed=True, description="No table of the database fails.")
+        return Verdict(passed=True, description="No table of the database fails.", only_warns=only_warns)
     names = sorted(failing)
     more = f" and {len(names) - _NAMED_TABLES} more" if len(names) > _NAMED_TABLES else ""
     description = (
         f"Failing tables of the database ({len(names)}): {', '.join(names[:_NAMED_TABLES])}{more}. The violations have one "
         "row a failing table: what is wrong with it, and what to do."
     )
-    return Verdict(passed=False, description=description, violations=[failing[name] for name in names])
+    violations = [failing[name] for name in names]
+    return Verdict(passed=False, description=description, violations=violations, only_warns=only_warns)

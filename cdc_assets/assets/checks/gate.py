@@ -61,8 +61,8 @@ def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict
     return Verdict(passed=True, description=description)
 
 
-def schemas_arrived(report: ReleaseReport, interval: int) -> tuple[Verdict, bool]:
-    """Return whether no event waits for its table's schema, and whether one has waited too long.
+def schemas_arrived(report: ReleaseReport, interval: int) -> Verdict:
+    """Return whether no event waits for its table's schema; the check only warns until one has waited too long.
 
     Args:
         report: of the release.
@@ -71,7 +71,7 @@ def schemas_arrived(report: ReleaseReport, interval: int) -> tuple[Verdict, bool
     """
     waiting = [hold for hold in report.holds if hold.reason == HoldReason.SCHEMA]
     if not waiting:
-        return Verdict(passed=True, description="The table schema of every event is known."), False
+        return Verdict(passed=True, description="The table schema of every event is known.", only_warns=True)
     rows = [h.row() | {"waited_seconds": max(0, report.newest - h.first["record_ms"]) // 1000} for h in waiting]
     overdue = [row for row in rows if row["waited_seconds"] >= interval]
     events = sum(row["events"] for row in rows)
@@ -90,7 +90,7 @@ def schemas_arrived(report: ReleaseReport, interval: int) -> tuple[Verdict, bool
         )
     else:
         description += f". The next BOOTSTRAP message brings it, within {interval} s."
-    return Verdict(passed=False, description=description, violations=overdue or rows), bool(overdue)
+    return Verdict(passed=False, description=description, violations=overdue or rows, only_warns=not overdue)
 
 
 def watermark_freshness(report: ReleaseReport, minutes: int, now: datetime) -> Verdict:

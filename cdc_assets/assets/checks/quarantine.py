@@ -26,8 +26,14 @@ def nothing_quarantined(lake: Lakehouse) -> Verdict:
         "violations show the newest of them, each with its coordinates and what to do."
     )
     by_reason = [{"reason": reason, "count": count, "message": MESSAGES[Reason(reason)]} for reason, count in counts]
+    # A zero date is NULL in the history by design. Any other row is a change or a value that the history lacks.
+    has_only_zero_dates = cursor.reasons.keys() == {Reason.ZERO_DATE}
     return Verdict(
-        passed=False, description=description, violations=_read_newest(quarantine), metadata={"by_reason": by_reason}
+        passed=False,
+        description=description,
+        violations=_read_newest(quarantine),
+        metadata={"by_reason": by_reason},
+        only_warns=has_only_zero_dates,
     )
 
 

@@ -1,6 +1,7 @@
 """The check of a history against the source's own rows, which the job `verify_<feed>` evaluates."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cdc_assets.assets.checks.database import merge_table_verdicts
@@ -21,9 +22,9 @@ _ADVICE = (
 
 def matches_source(outcome: Outcome) -> Verdict:
     """Return whether a history holds the source's rows, with the record of the comparison."""
-    passed = outcome.grade == Grade.PASSED
+    passed, only_warns = outcome.grade == Grade.PASSED, outcome.grade == Grade.WARNING
     if not isinstance(outcome, Verification):
-        return Verdict(passed, outcome.reason)
+        return Verdict(passed, outcome.reason, only_warns=only_warns)
     metadata = _build_record(outcome) | {
         "differences": [{"kind": kind, "rows": rows} for kind, rows in outcome.counts.items()],
         "columns_compared": ", ".join(outcome.compared),
@@ -31,7 +32,7 @@ def matches_source(outcome: Outcome) -> Verdict:
         "caveats": [{"caveat": caveat} for caveat in outcome.caveats],
         "versions": [{"software": name, "version": version} for name, version in outcome.versions.items()],
     }
-    return Verdict(passed, _describe_outcome(outcome), list(map(_describe_row, outcome.samples)), metadata)
+    return Verdict(passed, _describe_outcome(outcome), list(map(_describe_row, outcome.samples)), metadata, only_warns)
 
 
 def matches_source_of_database(outcomes: Mapping[str, Outcome]) -> Verdict:
@@ -42,7 +43,7 @@ def matches_source_of_database(outcomes: Mapping[str, Outcome]) -> Verdict:
         | (_build_record(outcome) if isinstance(outcome, Verification) else {})
         for table, outcome in outcomes.items()
     ]
-    return Verdict(verdict.passed, verdict.description, verdict.violations, {"tables": records})
+    return replace(verdict, metadata={"tables": records})
 
 
 def _build_record(verification: Verification) -> dict[str, Any]:

@@ -51,11 +51,6 @@ def _describe_unproven(unproven: UnprovenSetting) -> str:
     )
 
 
-def blocks_tables(verdict: Verdict) -> bool:
-    """Whether the observations that break the mapping block tables."""
-    return bool(verdict.metadata["refused_tables"])
-
-
 def _check_mapping(report: TypesReport, mapping: str, verdict_column: str) -> Verdict:
     """Return the verdict of one mapping.
 

@@ -1,7 +1,7 @@
 """The outcome of a check, independent of Dagster."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # A failing check shows at most this many of the rows that break it, and says how many rows there are.
@@ -17,12 +17,18 @@ class Verdict:
         description: one line for people; of a failing check, what is wrong, where, and what to do.
         violations: the rows that break the check, at most `SHOWN`.
         metadata: more values to show beside the check, by name.
+        only_warns: whether the check, if it fails, is a warning and no error.
     """
 
     passed: bool
     description: str
     violations: Sequence[Mapping[str, Any]] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    only_warns: bool = False
+
+    def as_warning(self) -> "Verdict":
+        """Return the verdict of a check that only warns."""
+        return replace(self, only_warns=True)
 
 
 def compare_counts(description: str, **counts: tuple[int, int]) -> Verdict:

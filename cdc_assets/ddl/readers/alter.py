@@ -24,18 +24,9 @@ from cdc_assets.ddl.actions import (
 from cdc_assets.ddl.readers.columns import PARTITION_WORDS, read_column, read_columns_and_keys, read_default
 from cdc_assets.ddl.readers.keys import read_key
 from cdc_assets.ddl.readers.options import skip_charset, skip_option
-from cdc_assets.ddl.readers.other import read_other_object, skip_other
-from cdc_assets.ddl.readers.partitions import (
-    read_discard_tablespace,
-    read_exchange_partition,
-    read_first_partition,
-    read_import_tablespace,
-    read_partition,
-    read_partition_maintenance,
-    read_truncate_partition,
-    skip_partition_clause,
-)
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_kind, expect_word, read_table_name, skip_lock_wait
+from cdc_assets.ddl.readers.other import read_other, read_other_object
+from cdc_assets.ddl.readers.partitions import PARTITION_ALTERATIONS, skip_partition_clause
+from cdc_assets.ddl.readers.tokens import expect_kind, expect_word, read_table_name, skip_lock_wait
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
 
@@ -50,10 +41,7 @@ def read_alter(cursor: TokenCursor) -> Statement:
     cursor.take_any("ONLINE", "OFFLINE")
     ignores_duplicates = cursor.take("IGNORE")
     if not cursor.take("TABLE"):
-        if cursor.word() in {"DATABASE", "SCHEMA"}:
-            skip_other(cursor)
-            return Statement("other")
-        return read_other_object(cursor)
+        return read_other(cursor) if cursor.word() in {"DATABASE", "SCHEMA"} else read_other_object(cursor)
     tolerant = cursor.take("IF", "EXISTS")
     table = read_table_name(cursor)
     skip_lock_wait(cursor)
@@ -173,7 +161,7 @@ def _read_alter(cursor: TokenCursor) -> list[Action]:
         cursor.take("IF", "EXISTS")
         cursor.name()
         cursor.take("NOT")
-        expect_any_word(cursor, "VISIBLE", "INVISIBLE", "IGNORED")
+        expect_word(cursor, "VISIBLE", "INVISIBLE", "IGNORED")
         return []
     if cursor.take_any("CHECK", "CONSTRAINT"):
         cursor.name()
@@ -188,7 +176,7 @@ def _read_alter(cursor: TokenCursor) -> list[Action]:
     if cursor.take("DROP", "DEFAULT"):
         return [SetDefault(name, Default())]
     expect_word(cursor, "SET")
-    expect_any_word(cursor, "VISIBLE", "INVISIBLE")
+    expect_word(cursor, "VISIBLE", "INVISIBLE")
     return []
 
 
@@ -217,21 +205,15 @@ def _read_order_by(cursor: TokenCursor) -> list[Action]:
         cursor.next()
 
 
-def _skip_keys(cursor: TokenCursor) -> list[Action]:
-    """Skip ENABLE KEYS or DISABLE KEYS; no action."""
-    expect_word(cursor, "KEYS")
-    return []
+def _skipping(*words: str) -> Callable[[TokenCursor], list[Action]]:
+    """Return the function of an alteration without an action; `words` follow its first word."""
 
+    def skip(cursor: TokenCursor) -> list[Action]:
+        for word in words:
+            expect_word(cursor, word)
+        return []
 
-def _skip_validation(cursor: TokenCursor) -> list[Action]:
-    """Skip WITHOUT VALIDATION; no action."""
-    expect_word(cursor, "VALIDATION")
-    return []
-
-
-def _skip_nothing(cursor: TokenCursor) -> list[Action]:  # noqa: ARG001 -- every alteration has the same signature
-    """Return no action for an alteration of one word."""
-    return []
+    return skip
 
 
 def _skip_replica(cursor: TokenCursor) -> list[Action]:
@@ -256,26 +238,14 @@ _ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxy
         "CHANGE": _read_change,
         "RENAME": _read_rename,
         "ALTER": _read_alter,
-        "TRUNCATE": read_truncate_partition,
-        "EXCHANGE": read_exchange_partition,
-        "FIRST": read_first_partition,
-        "DISCARD": read_discard_tablespace,
-        "IMPORT": read_import_tablespace,
+        **PARTITION_ALTERATIONS,
         "CONVERT": _read_convert,
         "ORDER": _read_order_by,
-        "PARTITION": read_partition,
-        **dict.fromkeys(
-            (
-                "REORGANIZE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "REMOVE", "UPGRADE", "COALESCE", "SPLIT",
-                "MERGE", "LAST",
-            ),
-            read_partition_maintenance,
-        ),
-        "ENABLE": _skip_keys,
-        "DISABLE": _skip_keys,
-        "WITHOUT": _skip_validation,
+        "ENABLE": _skipping("KEYS"),
+        "DISABLE": _skipping("KEYS"),
+        "WITHOUT": _skipping("VALIDATION"),
         "SET": _skip_replica,
         "COMPACT": _skip_replica,
-        **dict.fromkeys(("FORCE", "CACHE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _skip_nothing),
+        **dict.fromkeys(("FORCE", "CACHE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _skipping()),
     }
-)  # fmt: skip
+)

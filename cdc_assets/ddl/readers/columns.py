@@ -8,7 +8,7 @@ from cdc_assets.ddl.actions import Action, AddColumn, AddForeignKey, AddKey, Col
 from cdc_assets.ddl.literals import read_literal
 from cdc_assets.ddl.readers.keys import read_key, read_reference, skip_check, skip_index_options
 from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
+from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
@@ -150,7 +150,7 @@ def _read_attribute(cursor: TokenCursor, column: Column, mysql_type: MySQLType |
 def _read_generated(cursor: TokenCursor, column: Column) -> Column:
     """Read how the server computes a column, from after AS, and return the column with it."""
     if cursor.take("ROW"):  # MariaDB's columns of a system-versioned table.
-        expect_any_word(cursor, "START", "END")
+        expect_word(cursor, "START", "END")
         return replace(column, computed_default=True)
     if cursor.take("IDENTITY"):
         return replace(column, nullable=False, computed_default=True)
@@ -167,7 +167,7 @@ def _skip_attribute(cursor: TokenCursor) -> None:
         SqlSyntaxError: the attribute is not known.
     """
     if cursor.take("ON", "UPDATE"):
-        expect_any_word(cursor, "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
+        expect_word(cursor, "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
         cursor.skip_group()
     elif cursor.take("CONSTRAINT"):
         if not cursor.sees("CHECK"):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from cdc_assets.ddl.actions import AddForeignKey, AddKey, ForeignKey
 from cdc_assets.ddl.readers.options import skip_named_option, skip_value
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
+from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
 INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
@@ -122,7 +122,7 @@ def read_reference(cursor: TokenCursor, columns: tuple[str, ...]) -> ForeignKey:
     parent = read_table_name(cursor)
     parent_columns = read_key_columns(cursor) if cursor.peek() == (TokenKind.OTHER, "(") else ()
     if cursor.take("MATCH"):
-        expect_any_word(cursor, "FULL", "PARTIAL", "SIMPLE")
+        expect_word(cursor, "FULL", "PARTIAL", "SIMPLE")
     actions: dict[str, str | None] = {}
     while cursor.sees("ON", "DELETE") or cursor.sees("ON", "UPDATE"):
         event = cursor.word(1)
@@ -134,9 +134,7 @@ def read_reference(cursor: TokenCursor, columns: tuple[str, ...]) -> ForeignKey:
 def _read_reference_action(cursor: TokenCursor) -> str | None:
     """Read what a foreign key does to rows, from after ON DELETE or ON UPDATE; None for an action that changes no row."""
     if cursor.take("SET"):
-        value = cursor.word()
-        expect_any_word(cursor, "NULL", "DEFAULT")
-        return f"SET {value}"
+        return f"SET {expect_word(cursor, 'NULL', 'DEFAULT')}"
     if cursor.take("CASCADE"):
         return "CASCADE"
     if not cursor.take("NO", "ACTION"):

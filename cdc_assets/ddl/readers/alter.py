@@ -77,10 +77,8 @@ def _read_add(cursor: TokenCursor) -> list[Action]:
         cursor.take("IF", "NOT", "EXISTS")
         skip_partition_clause(cursor)
         return []
-    if not cursor.take("COLUMN"):
-        key = read_key(cursor)
-        if key is not None:
-            return [key] if isinstance(key, AddForeignKey) or key.columns else []
+    if not cursor.take("COLUMN") and (key := read_key(cursor)) is not None:
+        return key
     tolerant = cursor.take("IF", "NOT", "EXISTS")
     if cursor.symbol("("):
         return read_columns_and_keys(cursor, only_if_missing=tolerant)
@@ -200,7 +198,7 @@ def _read_order_by(cursor: TokenCursor) -> list[Action]:
     while True:
         read_table_name(cursor)  # A column's name, which may have its table's before it.
         cursor.take_any("ASC", "DESC")
-        if cursor.peek() != (TokenKind.OTHER, ",") or cursor.word(1) in _ALTERATIONS:
+        if not cursor.sees_symbol(",") or cursor.word(1) in _ALTERATIONS:
             return []
         cursor.next()
 
@@ -225,7 +223,7 @@ def _skip_replica(cursor: TokenCursor) -> list[Action]:
         cursor.next()
     if cursor.take("LOCATION", "LABELS"):
         expect_kind(cursor, TokenKind.STRING)
-        while cursor.peek() == (TokenKind.OTHER, ",") and cursor.peek(1).kind is TokenKind.STRING:
+        while cursor.sees_symbol(",") and cursor.peek(1).kind is TokenKind.STRING:
             cursor.at += 2
     return []
 

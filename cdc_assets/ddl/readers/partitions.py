@@ -25,13 +25,10 @@ def skip_partitioning(cursor: TokenCursor) -> None:
     """
     while not cursor.done:
         token = cursor.peek()
-        if token == (TokenKind.OTHER, "("):
+        is_value = token.kind in {TokenKind.NUMBER, TokenKind.STRING} or token.text in {"=", ","}
+        if cursor.sees_symbol("("):
             cursor.skip_group()
-        elif (
-            cursor.word() in _PARTITIONING_WORDS
-            or token.kind in {TokenKind.NUMBER, TokenKind.STRING}
-            or token.text in {"=", ","}
-        ):
+        elif is_value or cursor.word() in _PARTITIONING_WORDS:
             cursor.next()
         else:
             raise SqlSyntaxError(f"{token.text!r} is not expected in PARTITION BY")
@@ -40,7 +37,7 @@ def skip_partitioning(cursor: TokenCursor) -> None:
 def skip_partition_clause(cursor: TokenCursor) -> None:
     """Skip to the end of the statement: servers accept no other alteration after one of partitions."""
     while not cursor.done:
-        if cursor.peek() == (TokenKind.OTHER, "("):
+        if cursor.sees_symbol("("):
             cursor.skip_group()
         else:
             cursor.next()

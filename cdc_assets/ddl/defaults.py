@@ -171,9 +171,9 @@ def _convert_to_labels(literal: Token, mysql_type: MySQLType) -> str | None:
         return None
     text = text.rstrip(" ")
     given = [text] if mysql_type.base == "enum" else text.split(",") if text else []
-    found = [_find_label(label, labels) for label in given]
-    places = sorted({place for place in found if place is not None})
-    return None if None in found else ",".join(labels[place] for place in places)
+    label_places = [_find_label(label, labels) for label in given]
+    places = sorted({place for place in label_places if place is not None})
+    return None if None in label_places else ",".join(labels[place] for place in places)
 
 
 # JSON documents that MySQL prints as written.

@@ -1,6 +1,7 @@
 """Read ALTER TABLE. The function of an alteration takes the tokens after its first word."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from cdc_assets.ddl.actions import (
@@ -114,26 +115,14 @@ def _read_drop(cursor: TokenCursor) -> list[Action]:
     return dropped.get(object_kind, [])
 
 
-def _read_modify(cursor: TokenCursor) -> list[Action]:
-    """Read MODIFY, which keeps the column's name."""
+def _read_modification(cursor: TokenCursor, *, has_old_name: bool) -> list[Action]:
+    """Read MODIFY, or CHANGE, which has the column's old name before its definition."""
     cursor.take("COLUMN")
     tolerant = cursor.take("IF", "EXISTS")
-    return _as_modifications(cursor.peek().text, read_column(cursor), if_exists=tolerant)
-
-
-def _read_change(cursor: TokenCursor) -> list[Action]:
-    """Read CHANGE, which has the column's old name and its new definition."""
-    cursor.take("COLUMN")
-    tolerant = cursor.take("IF", "EXISTS")
-    old_name = cursor.name()
-    return _as_modifications(old_name, read_column(cursor), if_exists=tolerant)
-
-
-def _as_modifications(old_name: str, definition: list[Action], *, if_exists: bool) -> list[Action]:
-    """Return a column's definition with its `AddColumn` replaced by a `ModifyColumn` of the column `old_name`."""
+    old_name = cursor.name() if has_old_name else cursor.peek().text
     return [
-        ModifyColumn(old_name, action.column, action.position, if_exists) if isinstance(action, AddColumn) else action
-        for action in definition
+        ModifyColumn(old_name, action.column, action.position, tolerant) if isinstance(action, AddColumn) else action
+        for action in read_column(cursor)
     ]
 
 
@@ -232,8 +221,8 @@ _ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxy
     {
         "ADD": _read_add,
         "DROP": _read_drop,
-        "MODIFY": _read_modify,
-        "CHANGE": _read_change,
+        "MODIFY": partial(_read_modification, has_old_name=False),
+        "CHANGE": partial(_read_modification, has_old_name=True),
         "RENAME": _read_rename,
         "ALTER": _read_alter,
         **PARTITION_ALTERATIONS,

@@ -1,8 +1,7 @@
 """Apply DDL statements to the schemas of all known tables."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from cdc_assets.ddl.actions import DdlKind, Statement, TableName
 from cdc_assets.ddl.foreign_keys import follow_parent, gives_names
@@ -58,7 +57,7 @@ def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: St
     affected = tuple(dict.fromkeys((*statement.names, *statement.new_names)))
     effect = DdlEffect(statement.kind, affected, tables, statement)
     try:
-        after = _CHANGES.get(statement.kind, _keep_tables)(tables, statement)
+        after = _change_tables(tables, statement)
     except NotApplicable as error:
         return replace(effect, statement=None, error=str(error))
     if statement.kind == "drop_database":
@@ -69,9 +68,19 @@ def apply_statement(tables: Mapping[tuple[str, str], TableSchema], statement: St
 _Tables = dict[tuple[str, str], TableSchema]
 
 
-def _keep_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:  # noqa: ARG001
-    """Return the tables after a statement that changes no schema."""
-    return dict(tables)
+def _change_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
+    """Return the tables after a statement."""
+    match statement.kind:
+        case "create_table":
+            return _create_table(tables, statement)
+        case "alter_table" | "rename_table" | "create_index" | "drop_index":
+            return _alter_tables(tables, statement)
+        case "drop_table":
+            return {name: table for name, table in tables.items() if name not in statement.names}
+        case "drop_database":
+            return {name: table for name, table in tables.items() if name[0] != statement.database}
+        case _:
+            return dict(tables)
 
 
 def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
@@ -109,27 +118,3 @@ def _follow_parents(tables: _Tables, statement: Statement) -> _Tables:
         else table
         for name, table in tables.items()
     }
-
-
-def _drop_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after DROP TABLE."""
-    dropped = {name for name, _ in statement.changes}
-    return {name: table for name, table in tables.items() if name not in dropped}
-
-
-def _drop_database(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after DROP DATABASE."""
-    return {name: table for name, table in tables.items() if name[0] != statement.database}
-
-
-_CHANGES: Mapping[DdlKind, Callable[[Mapping[tuple[str, str], TableSchema], Statement], _Tables]] = MappingProxyType(
-    {
-        "create_table": _create_table,
-        "alter_table": _alter_tables,
-        "rename_table": _alter_tables,
-        "create_index": _alter_tables,
-        "drop_index": _alter_tables,
-        "drop_table": _drop_tables,
-        "drop_database": _drop_database,
-    }
-)

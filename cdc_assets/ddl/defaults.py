@@ -35,7 +35,8 @@ def convert_default(literal: Token, mysql_type: MySQLType) -> str | None:
     Returns:
         The text; None: the value is not known, or no column of a history can hold it (zero and invalid dates).
     """
-    return None if literal.kind is TokenKind.OTHER else _CONVERTERS[TYPES[mysql_type.base].family](literal, mysql_type)
+    converter = _CONVERTERS.get(TYPES[mysql_type.base].family)
+    return None if literal.kind is TokenKind.OTHER or converter is None else converter(literal, mysql_type)
 
 
 def _round_to_integer(literal: Token) -> int | None:
@@ -67,8 +68,6 @@ def _convert_to_decimal(literal: Token, mysql_type: MySQLType) -> str | None:
 
 
 _LARGEST_FLOAT = Decimal("3.4028234663852886e38")
-
-
 _LARGEST_DOUBLE = Decimal("1.7976931348623157e308")
 
 
@@ -130,18 +129,9 @@ def _print_double(number: float) -> str | None:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-# The most bytes in a value of a TEXT or BLOB type, by its prefix ("Data Type Storage Requirements").
-_BYTE_LIMITS = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1, "long": (1 << 32) - 1}
-
-
-def _byte_limit(base: str) -> int | None:
-    """Return the most bytes in a value of a TEXT or BLOB type; None for other types."""
-    return _BYTE_LIMITS.get(base.removesuffix("text").removesuffix("blob"))
-
-
 def _convert_to_text(literal: Token, mysql_type: MySQLType) -> str | None:
     """Return a text. A CHAR loses blanks at the end, a VARCHAR those beyond its length ("The CHAR and VARCHAR Types")."""
-    text, limit = _print_literal(literal), _byte_limit(mysql_type.base)
+    text, limit = _print_literal(literal), TYPES[mysql_type.base].capacity
     if text is None or (limit is not None and len(text.encode()) > limit):
         return None
     if mysql_type.length is not None and limit is None:
@@ -159,7 +149,7 @@ def _convert_to_bytes(literal: Token, mysql_type: MySQLType) -> str | None:
         data = text.encode()
     else:
         return None
-    limit = _byte_limit(mysql_type.base) or mysql_type.length
+    limit = TYPES[mysql_type.base].capacity or mysql_type.length
     return None if limit is not None and len(data) > limit else data.decode("latin-1")
 
 
@@ -171,23 +161,19 @@ def _find_label(text: str, labels: tuple[str, ...]) -> int | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def _convert_to_enum(literal: Token, mysql_type: MySQLType) -> str | None:
-    """Return the label; None for a number: for one that is a label, too, the manual and MySQL differ."""
+def _convert_to_labels(literal: Token, mysql_type: MySQLType) -> str | None:
+    """Return the label of an ENUM, or labels of a SET in the order of the definition, each once ("The SET Type").
+
+    None for a number: for one that is a label, too, the manual and MySQL differ.
+    """
     text, labels = _print_literal(literal), mysql_type.labels
     if literal.kind is TokenKind.NUMBER or text is None or labels is None:
         return None
-    place = _find_label(text.rstrip(" "), labels)
-    return None if place is None else labels[place]
-
-
-def _convert_to_set(literal: Token, mysql_type: MySQLType) -> str | None:
-    """Return the labels in the order of the definition, each once ("The SET Type")."""
-    text, labels = _print_literal(literal), mysql_type.labels
-    if literal.kind is TokenKind.NUMBER or text is None or labels is None:
-        return None
-    given = [_find_label(label, labels) for label in text.rstrip(" ").split(",")] if text.rstrip(" ") else []
-    places = sorted({place for place in given if place is not None})
-    return None if None in given else ",".join(labels[place] for place in places)
+    text = text.rstrip(" ")
+    given = [text] if mysql_type.base == "enum" else text.split(",") if text else []
+    label_places = [_find_label(label, labels) for label in given]
+    places = sorted({place for place in label_places if place is not None})
+    return None if None in label_places else ",".join(labels[place] for place in places)
 
 
 # JSON documents that MySQL prints as written.
@@ -199,11 +185,7 @@ def _convert_to_json(literal: Token, mysql_type: MySQLType) -> str | None:  # no
     return literal.text if literal.kind is TokenKind.STRING and _SIMPLE_JSON.fullmatch(literal.text) else None
 
 
-def _convert_to_unknown(literal: Token, mysql_type: MySQLType) -> str | None:  # noqa: ARG001 -- all have one signature
-    """Return None: the conversion is not known."""
-    return None
-
-
+# The conversion to a spatial type is not known.
 _CONVERTERS: Mapping[Family, Callable[[Token, MySQLType], str | None]] = MappingProxyType(
     {
         Family.INTEGER: _convert_to_integer,
@@ -212,14 +194,13 @@ _CONVERTERS: Mapping[Family, Callable[[Token, MySQLType], str | None]] = Mapping
         Family.BIT: _convert_to_bits,
         Family.TEXT: _convert_to_text,
         Family.BINARY: _convert_to_bytes,
-        Family.ENUM: _convert_to_enum,
-        Family.SET: _convert_to_set,
+        Family.ENUM: _convert_to_labels,
+        Family.SET: _convert_to_labels,
         Family.DATE: convert_to_date,
         Family.DATETIME: convert_to_datetime,
         Family.TIMESTAMP: convert_to_timestamp,
         Family.TIME: convert_to_time,
         Family.YEAR: convert_to_year,
         Family.JSON: _convert_to_json,
-        Family.SPATIAL: _convert_to_unknown,
     }
 )

@@ -10,7 +10,6 @@ from cdc_assets.ddl.actions import (
     RenameColumn,
     RenameTable,
     Statement,
-    TableName,
 )
 
 ForeignKeys = tuple[ForeignKey, ...]
@@ -72,21 +71,11 @@ def rename_table_in_foreign_keys(keys: ForeignKeys, old: str, new: str) -> Forei
 def follow_parent(key: ForeignKey, statement: Statement) -> ForeignKey:
     """Return a foreign key after a statement that may rename its parent table or columns of it."""
     for name, actions in statement.changes:
-        if name != key.parent:
-            continue
-        renames: dict[str, str] = {}
-        parent = key.parent
-        for action in actions:
-            match action:
-                case RenameColumn():
-                    renames[action.old_name.lower()] = action.new_name
-                case ModifyColumn():
-                    renames[action.old_name.lower()] = action.column.name
-                case RenameTable():
-                    parent = TableName(*action.new_name)
-                case _:
-                    pass
-        key = replace(key, parent=parent, parent_columns=_rename(key.parent_columns, renames))
+        if name == key.parent:
+            renames = {a.old_name.lower(): a.new_name for a in actions if isinstance(a, RenameColumn)}
+            renames |= {a.old_name.lower(): a.column.name for a in actions if isinstance(a, ModifyColumn)}
+            *_, parent = name, *(a.new_name for a in actions if isinstance(a, RenameTable))
+            key = replace(key, parent=parent, parent_columns=_rename(key.parent_columns, renames))
     return key
 
 

@@ -1,7 +1,7 @@
 """Read the literals of statements. Sections named here are those of the MySQL 8.4 reference manual, "Literal Values"."""
 
 from cdc_assets.ddl.literal_values import bytes_of, decode_bytes
-from cdc_assets.ddl.temporal_literals import TEMPORAL_PRINTERS
+from cdc_assets.ddl.temporal_literals import print_temporal_literal
 from cdc_assets.mysql_types.tokens import Token, TokenCursor, TokenKind
 
 # A literal whose value is not known.
@@ -18,9 +18,8 @@ def read_literal(cursor: TokenCursor) -> Token | None:
     """
     if cursor.sees("TRUE") or cursor.sees("FALSE"):
         return Token(TokenKind.NUMBER, "1" if cursor.next().text.upper() == "TRUE" else "0")
-    if cursor.word() in TEMPORAL_PRINTERS and cursor.peek(1).kind is TokenKind.STRING:
-        print_text = TEMPORAL_PRINTERS[cursor.next().text.upper()]
-        text = print_text(cursor.next().text)
+    if cursor.peek(1).kind is TokenKind.STRING and (keyword := cursor.take_any("DATE", "TIME", "TIMESTAMP")):
+        text = print_temporal_literal(keyword, cursor.next().text)
         return _UNKNOWN if text is None else Token(TokenKind.STRING, text)
     if cursor.peek().kind in {TokenKind.STRING, TokenKind.INTRODUCER}:
         return _read_string(cursor)

@@ -22,7 +22,7 @@ from cdc_assets.ddl.actions import (
 from cdc_assets.ddl.apply import apply_statement
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
-from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, find_mentioned_tables, resolve
+from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -132,20 +132,17 @@ class SourceTables:
         """
         while self._later_rows and self._rows[self._later_rows[-1]].first < sent.position:
             self._names.add(self._later_rows.pop())
-        outcome = self._apply_text(sent, following)
-        before = {name: self.schemas.get(name) for name in outcome.affected}
+        statement, affected, error = self._apply_text(sent, following)
+        before = {name: self.schemas.get(name) for name in affected}
         stated = sent.read_stated(self.schemas) if sent.text is not None else {}
         for name, schema in stated.items():
             self.schemas[name] = schema
             self._names.add(name)
-        error = outcome.error
         if stated:
             # The message states the result, so a statement that cannot be read is no error.
             differences = [_describe_difference(before.get(name), schema) for name, schema in stated.items()]
-            error = "; ".join(filter(None, differences)) if outcome.statement else None
-        affected = dict.fromkeys([*outcome.affected, *stated, *self._find_tables_of_original(sent)])
-        shapes = {name: self.schemas[name] for name in affected if name in self.schemas}
-        return Outcome(outcome.statement, tuple(affected), shapes, error or None)
+            error = "; ".join(filter(None, differences)) if statement else None
+        return self._build_outcome(statement, [*affected, *stated, *self._find_tables_of_original(sent)], error or None)
 
     def order_group(self, group: Sequence[SentStatement], *, exact: bool) -> list[SentStatement]:
         """Return statements of one position with the RENAMEs of one table each in the order in which they took effect.
@@ -160,7 +157,7 @@ class SourceTables:
         renames: dict[int, Rename] = {}
         steps: list[NameChange] = []
         for n, sent in enumerate(group):
-            statement = self._read_names(sent)
+            statement = self._read_names(sent.text or "", sent.database)
             if statement is None:
                 continue
             if statement.kind == "rename_table" and len(statement.new_names) == 1:
@@ -179,23 +176,29 @@ class SourceTables:
 
     def reject(self, sent: SentStatement, error: str) -> Outcome:
         """Return the outcome of a statement that is not applied because of `error`."""
-        affected = self._find_possible_tables(sent)
-        return Outcome(None, affected, {n: self.schemas[n] for n in affected if n in self.schemas}, error)
+        return self._build_outcome(None, self._find_possible_tables(sent), error)
 
-    def _apply_text(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
-        """Apply the text of a statement, and return what it did without the schemas after it."""
+    def _build_outcome(self, statement: Statement | None, affected: Iterable[Name], error: str | None) -> Outcome:
+        """Return an outcome with the schemas that the affected tables have now."""
+        names = tuple(dict.fromkeys(affected))
+        return Outcome(statement, names, {name: self.schemas[name] for name in names if name in self.schemas}, error)
+
+    def _apply_text(
+        self, sent: SentStatement, following: Iterable[SentStatement]
+    ) -> tuple[Statement | None, Sequence[Name], str | None]:
+        """Apply the text of a statement, and return the first, second and last field of its `Outcome`."""
         if sent.text is None:
-            return Outcome(None, (), {})
+            return None, (), None
         try:
             statement = self._drop_undone_parts(self._read(sent.text, sent.database), following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
-            return Outcome(None, self._find_possible_tables(sent), {}, f"{error}, in: {sent.text}")
+            return None, self._find_possible_tables(sent), f"{error}, in: {sent.text}"
         effect = apply_statement(self.schemas, statement)
         if effect.error is not None:
-            return Outcome(None, effect.affected, {}, f"{effect.error}, in: {sent.text}")
+            return None, effect.affected, f"{effect.error}, in: {sent.text}"
         self._update_names(statement)
         self.schemas = dict(effect.tables)
-        return Outcome(statement, effect.affected, {})
+        return statement, effect.affected, None
 
     def _read(self, text: str, database: str) -> Statement:
         """Read a statement, and resolve its names."""
@@ -205,10 +208,10 @@ class SourceTables:
             self.asks_rows |= any(name not in self.schemas for name in tables)
         return statement
 
-    def _read_names(self, sent: SentStatement) -> Statement | None:
+    def _read_names(self, text: str, database: str) -> Statement | None:
         """Read a statement; None if it is not understood."""
         try:
-            return resolve(read_statement(sent.text or ""), sent.database, self._names)
+            return resolve(read_statement(text), database, self._names)
         except (SqlSyntaxError, UnresolvedNameError):
             return None
 
@@ -216,8 +219,7 @@ class SourceTables:
         """Return the tables that a statement may change that is not understood."""
         self.asks_rows = True
         texts = filter(None, (sent.text, sent.original))
-        all_names = self._names.all_names()
-        possible = {name for text in texts for name in find_mentioned_tables(text, sent.database, all_names)}
+        possible = {name for text in texts for name in self._names.find_mentioned(text, sent.database)}
         if sent.table:
             stated_name = sent.database, sent.table
             possible.add(self._names.find(stated_name) or stated_name)
@@ -227,9 +229,8 @@ class SourceTables:
         """Return the tables that a statement changed at the source which a person has replaced or ignored."""
         if sent.original is None:
             return ()
-        try:
-            statement = resolve(read_statement(sent.original), sent.database, self._names)
-        except (SqlSyntaxError, UnresolvedNameError):
+        statement = self._read_names(sent.original, sent.database)
+        if statement is None:
             return self._find_possible_tables(sent)
         if statement.kind == "drop_database":
             return tuple(name for name in self._names.all_names() if name[0] == statement.database)

@@ -75,11 +75,34 @@ class TableNames:
 
     def find_databases(self, table: str) -> set[str]:
         """Return the databases that have a table of this name in any letter case."""
-        return {database for database, _ in self._by_lower_table.get(table.lower(), ())}
+        return {database for database, _ in self._find_tables(table)}
+
+    def _find_tables(self, table: str) -> set[Name]:
+        """Return the tables of this name in any letter case, in any database."""
+        return self._by_lower_table.get(table.lower(), set())
 
     def all_names(self) -> set[Name]:
         """Return the names of existing tables and of tables with rows."""
         return {*self.existing, *self.with_rows}
+
+    def find_mentioned(self, text: str, database: str) -> set[Name]:
+        """Return the tables whose names stand, in any letter case, in a statement that cannot be read.
+
+        Args:
+            text: the statement.
+            database: the database of names without one; empty: any.
+        """
+        try:
+            tokens = tokenize(text)
+        except SqlSyntaxError:
+            return set()
+        mentioned: set[Name] = set()
+        for n, token in enumerate(tokens):
+            if token.kind in _NAME_KINDS:
+                is_qualified = n >= 2 and tokens[n - 1].text == "." and tokens[n - 2].kind in _NAME_KINDS
+                name = tokens[n - 2].text if is_qualified else database, token.text
+                mentioned |= self._by_lower_name.get(_lower(name), set()) if name[0] else self._find_tables(name[1])
+        return mentioned
 
 
 def _lower(name: Name) -> Name:
@@ -226,34 +249,3 @@ def _find_session_database(statement: Statement, database: str, names: TableName
         f"the database of {', '.join(sorted(tables))} is not certain: the message states "
         f"{database or 'no database'}, and tables of these names are in {candidates}"
     )
-
-
-def find_mentioned_tables(text: str, database: str, names: Iterable[Name]) -> set[Name]:
-    """Return the tables whose names stand, in any letter case, in a statement that cannot be read.
-
-    Args:
-        text: the statement.
-        database: the database of names without one; empty: any.
-        names: the tables to look for.
-    """
-    try:
-        tokens = tokenize(text)
-    except SqlSyntaxError:
-        return set()
-    by_lower_name: dict[Name, list[Name]] = {}
-    by_lower_table: dict[str, list[Name]] = {}
-    for name in names:
-        by_lower_name.setdefault(_lower(name), []).append(name)
-        by_lower_table.setdefault(name[1].lower(), []).append(name)
-    mentioned: set[Name] = set()
-    for n, token in enumerate(tokens):
-        if token.kind in _NAME_KINDS:
-            is_qualified = n >= 2 and tokens[n - 1].text == "." and tokens[n - 2].kind in _NAME_KINDS
-            table_database = tokens[n - 2].text if is_qualified else database
-            table = token.text.lower()
-            mentioned.update(
-                by_lower_name.get((table_database.lower(), table), ())
-                if table_database
-                else by_lower_table.get(table, ())
-            )
-    return mentioned

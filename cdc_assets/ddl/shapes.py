@@ -1,6 +1,6 @@
 """The schemas of tables, and what schema actions do to the schema of one table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -130,15 +130,18 @@ def _put(table: TableSchema, column: Column, position: str | None, at: int) -> T
     return replace(table, columns=tuple(columns))
 
 
+def _replace_column(table: TableSchema, at: int, *columns: Column) -> TableSchema:
+    """Return the table with these columns in place of the one at index `at`."""
+    return replace(table, columns=(*table.columns[:at], *columns, *table.columns[at + 1 :]))
+
+
 def _add_column(table: TableSchema, action: AddColumn) -> TableSchema:
     """Return the table after ADD COLUMN."""
     at = _place(table, action.column.name)
     if at is None:
         return _put(table, action.column, action.position, len(table.columns))
-    if action.only_if_missing:
-        return table
     # A restarted changefeed sends a DDL statement again: the result must be the same.
-    return replace(table, columns=(*table.columns[:at], action.column, *table.columns[at + 1 :]))
+    return table if action.only_if_missing else _replace_column(table, at, action.column)
 
 
 def _modify_column(table: TableSchema, action: ModifyColumn) -> TableSchema:
@@ -150,8 +153,7 @@ def _modify_column(table: TableSchema, action: ModifyColumn) -> TableSchema:
     keeps_name = action.old_name == action.column.name
     column = replace(action.column, name=table.columns[at].name) if keeps_name else action.column
     table = _rename_in_keys(table, table.columns[at].name, column.name)
-    without = replace(table, columns=(*table.columns[:at], *table.columns[at + 1 :]))
-    return _put(without, column, action.position, at)
+    return _put(_replace_column(table, at), column, action.position, at)
 
 
 def _drop_column(table: TableSchema, action: DropColumn) -> TableSchema:
@@ -164,24 +166,22 @@ def _drop_column(table: TableSchema, action: DropColumn) -> TableSchema:
         (tuple(name for name in key if name != dropped), key_name)
         for key, key_name in zip(table.unique_keys, _unique_names(table), strict=True)
     ]
-    kept = [(key, key_name) for key, key_name in keys if key]
-    return replace(
-        table,
-        columns=(*table.columns[:at], *table.columns[at + 1 :]),
-        primary_key=tuple(name for name in table.primary_key if name != dropped),
-        unique_keys=tuple(key for key, _ in kept),
-        unique_names=tuple(key_name for _, key_name in kept),
-    )
+    table = _with_unique_keys(_replace_column(table, at), [(key, key_name) for key, key_name in keys if key])
+    return replace(table, primary_key=tuple(name for name in table.primary_key if name != dropped))
+
+
+def _with_unique_keys(table: TableSchema, keys: Sequence[tuple[tuple[str, ...], str]]) -> TableSchema:
+    """Return the table with these unique keys: the columns and the name of each."""
+    return replace(table, unique_keys=tuple(key for key, _ in keys), unique_names=tuple(name for _, name in keys))
 
 
 def _rename_column(table: TableSchema, action: RenameColumn) -> TableSchema:
     """Return the table after RENAME COLUMN."""
     if action.if_exists and _place(table, action.old_name) is None:
         return table
-    old = table.columns[_required_place(table, action.old_name)].name
-    table = _rename_in_keys(table, old, action.new_name)
-    columns = (replace(column, name=action.new_name) if column.name == old else column for column in table.columns)
-    return replace(table, columns=tuple(columns))
+    at = _required_place(table, action.old_name)
+    table = _rename_in_keys(table, table.columns[at].name, action.new_name)
+    return _replace_column(table, at, replace(table.columns[at], name=action.new_name))
 
 
 def _rename_in_keys(table: TableSchema, old: str, new: str) -> TableSchema:
@@ -202,7 +202,7 @@ def _set_default(table: TableSchema, action: SetDefault) -> TableSchema:
     """Return the table after ALTER COLUMN ... SET DEFAULT or DROP DEFAULT."""
     at = _required_place(table, action.name)
     column = action.default.apply_to(table.columns[at], parsed(table.columns[at].type))
-    return replace(table, columns=(*table.columns[:at], column, *table.columns[at + 1 :]))
+    return _replace_column(table, at, column)
 
 
 def _add_key(table: TableSchema, action: AddKey) -> TableSchema:
@@ -256,12 +256,8 @@ def _drop_key(table: TableSchema, action: DropKey) -> TableSchema:
         for key, name in zip(table.unique_keys, _unique_names(table), strict=True)
         if name.lower() != dropped
     ]
-    return replace(
-        table,
-        unique_keys=tuple(key for key, _ in kept),
-        unique_names=tuple(name for _, name in kept),
-        index_names=tuple(name for name in table.index_names if name.lower() != dropped),
-    )
+    index_names = tuple(name for name in table.index_names if name.lower() != dropped)
+    return replace(_with_unique_keys(table, kept), index_names=index_names)
 
 
 def _rename_key(table: TableSchema, action: RenameKey) -> TableSchema:

@@ -5,10 +5,8 @@ Sections named here are those of the MySQL 8.4 reference manual. A *stamp* is a 
 
 import re
 import string
-from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cdc_assets.ddl.literal_values import is_double, number_of, round_half_up
@@ -20,22 +18,24 @@ class _Stamp(NamedTuple):
     """A date and time in seconds, and the fraction of its second as written."""
 
     seconds: datetime
-    fraction: Decimal = Decimal(0)
-    digits: int = 0  # of the fraction
+    fraction: Decimal
+    digits: int  # of the fraction
 
-    def round_to(self, digits: int) -> datetime:
-        """Return the stamp rounded half up to these digits of the fraction.
+    def date(self) -> str | None:
+        """Return `YYYY-MM-DD`; None with a fraction, which may round to the next day."""
+        return None if self.fraction else self.seconds.date().isoformat()
 
-        Raises:
-            OverflowError: the result is after the year 9999.
-        """
-        micros = round_half_up(self.fraction, digits) * 1_000_000
-        return self.seconds + timedelta(microseconds=int(micros))
+    def text(self, digits: int) -> str | None:
+        """Return `YYYY-MM-DD hh:mm:ss` rounded half up to these digits of the fraction; None: after the year 9999."""
+        micros = int(round_half_up(self.fraction, digits) * 1_000_000)
+        try:
+            text = (self.seconds + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
+        except OverflowError:
+            return None
+        return text[: len(text) - 6 + digits - (not digits)]
 
 
 _PUNCTUATION = f"[{re.escape(string.punctuation)}]"
-
-
 _FRACTION = r"(?:[.]([0-9]*))?"
 
 
@@ -63,11 +63,6 @@ def _parse_stamp(text: str) -> _Stamp | None:
     year, month, day, hour, minute, second = (int(part or 0) for part in parts)
     if len(parts[0]) == 2:
         year = _complete_year(year)
-    return _make_stamp(year, month, day, hour, minute, second, fraction)
-
-
-def _make_stamp(year: int, month: int, day: int, hour: int, minute: int, second: int, fraction: str) -> _Stamp | None:
-    """Return the stamp of these parts; None: there is no such day or time."""
     try:
         seconds = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 -- MySQL's literals have no time zone
     except ValueError:
@@ -75,58 +70,32 @@ def _make_stamp(year: int, month: int, day: int, hour: int, minute: int, second:
     return _Stamp(seconds, Decimal("0." + (fraction or "0")), min(len(fraction), 6))
 
 
-# The largest number of each form of date (YYMMDD from 2000, YYMMDD before 2000, YYYYMMDD), and what to add to make YYYYMMDD.
-_DATE_NUMBERS = ((691231, 20000000), (991231, 19000000), (99991231, 0))
-
-
-def _stamp_of_digits(number: Decimal) -> _Stamp | None:
+def _stamp_of_number(number: Decimal) -> _Stamp | None:
     """Return the date and time of a number: YYMMDD, YYYYMMDD, YYMMDDhhmmss or YYYYMMDDhhmmss; None: it is none."""
-    if number < 101:
-        return None
-    integer = int(number)
-    is_date = integer <= _DATE_NUMBERS[-1][0]
-    day, clock = (integer, 0) if is_date else divmod(integer, 1_000_000)
-    if day < 101:
-        return None
-    day += next((century for largest, century in _DATE_NUMBERS if day <= largest), 0)
-    _, _, fraction = f"{number:f}".partition(".")
-    if is_date and fraction.strip("0"):
-        return None
-    date = day // 10_000, day // 100 % 100, day % 100
-    return _make_stamp(*date, clock // 10_000, clock // 100 % 100, clock % 100, fraction)
+    integer, _, fraction = f"{number:f}".partition(".")
+    length = next((length for length in (6, 8, 12, 14) if len(integer) <= length), 0)
+    fraction = fraction.rstrip("0")
+    return _parse_stamp(integer.zfill(length) + (f".{fraction}" if fraction else "")) if number >= 101 else None
 
 
 def _read_stamp(literal: Token) -> _Stamp | None:
     """Return the date and time that a literal is; None: it is none."""
     if literal.kind is TokenKind.STRING:
         return _parse_stamp(literal.text)
-    number = number_of(literal)
-    return (
-        None
-        if number is None or literal.kind is not TokenKind.NUMBER or is_double(literal)
-        else _stamp_of_digits(number)
-    )
+    number = number_of(literal) if literal.kind is TokenKind.NUMBER and not is_double(literal) else None
+    return None if number is None else _stamp_of_number(number)
 
 
 def convert_to_date(literal: Token, mysql_type: MySQLType) -> str | None:  # noqa: ARG001 -- every type has the same signature
-    """Return a DATE. MySQL cuts the time of day off; with a fraction, which may round to the next day, None."""
+    """Return a DATE. MySQL cuts the time of day off."""
     stamp = _read_stamp(literal)
-    return None if stamp is None or stamp.fraction else stamp.seconds.date().isoformat()
-
-
-def _format_stamp(stamp: datetime, digits: int) -> str:
-    """Return `YYYY-MM-DD hh:mm:ss` with these digits of the fraction."""
-    text = stamp.isoformat(" ", "microseconds")
-    return text[: len(text) - 6 + digits - (not digits)]
+    return stamp and stamp.date()
 
 
 def convert_to_datetime(literal: Token, mysql_type: MySQLType) -> str | None:
     """Return a DATETIME with the digits of its type."""
-    stamp, digits = _read_stamp(literal), mysql_type.length or 0
-    try:
-        return None if stamp is None else _format_stamp(stamp.round_to(digits), digits)
-    except OverflowError:
-        return None
+    stamp = _read_stamp(literal)
+    return stamp and stamp.text(mysql_type.length or 0)
 
 
 # From the first of these days to before the last one a TIMESTAMP is in MySQL's range in every time zone.
@@ -198,7 +167,7 @@ def convert_to_time(literal: Token, mysql_type: MySQLType) -> str | None:
     if is_double(literal) or literal.kind in {TokenKind.HEX, TokenKind.BITS}:
         return None
     time = _parse_time(literal.text)
-    return None if time is None else time.text(mysql_type.length or 0)
+    return time and time.text(mysql_type.length or 0)
 
 
 def convert_to_year(literal: Token, mysql_type: MySQLType) -> str | None:
@@ -216,28 +185,10 @@ def _complete_year(year: int) -> int:
     return year + (1900 if year >= 70 else 2000)
 
 
-def _print_date(text: str) -> str | None:
-    """Return a DATE literal as MySQL prints it; None: not known."""
+def print_temporal_literal(keyword: str, text: str) -> str | None:
+    """Return the literal DATE 'text', TIME 'text' or TIMESTAMP 'text' as MySQL prints it; None: not known."""
+    if keyword == "TIME":
+        time = _parse_time(text)
+        return time and time.text(time.digits)
     stamp = _parse_stamp(text)
-    return None if stamp is None or stamp.fraction else stamp.seconds.date().isoformat()
-
-
-def _print_timestamp(text: str) -> str | None:
-    """Return a TIMESTAMP literal as MySQL prints it; None: not known."""
-    stamp = _parse_stamp(text)
-    try:
-        return None if stamp is None else _format_stamp(stamp.round_to(stamp.digits), stamp.digits)
-    except OverflowError:
-        return None
-
-
-def _print_time(text: str) -> str | None:
-    """Return a TIME literal as MySQL prints it; None: not known."""
-    time = _parse_time(text)
-    return None if time is None else time.text(time.digits)
-
-
-# How MySQL prints the literals DATE 'text', TIME 'text' and TIMESTAMP 'text'.
-TEMPORAL_PRINTERS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
-    {"DATE": _print_date, "TIME": _print_time, "TIMESTAMP": _print_timestamp}
-)
+    return stamp and (stamp.date() if keyword == "DATE" else stamp.text(stamp.digits))

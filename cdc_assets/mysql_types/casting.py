@@ -11,7 +11,7 @@ This module is long because it has a decoder for each form in which a dialect wr
 """
 
 import zoneinfo
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, reduce
 from operator import or_
@@ -41,22 +41,13 @@ from cdc_assets.expressions import compute_once
 from cdc_assets.mysql_types.descriptors import TIMESTAMP_RANGE, TYPES, Family, Range
 from cdc_assets.mysql_types.types import MySQLType, value_range
 
-_SPARK_TYPES: Mapping[str, DataType] = MappingProxyType(
-    {
-        "tinyint": ByteType(),
-        "smallint": ShortType(),
-        "int": IntegerType(),
-        "bigint": LongType(),
-        "decimal(20,0)": DecimalType(20, 0),
-        "float": FloatType(),
-        "double": DoubleType(),
-        "string": StringType(),
-        "binary": BinaryType(),
-        "date": DateType(),
-        "timestamp_ntz": TimestampNTZType(),
-        "timestamp": TimestampType(),
-    }
-)
+_SPARK_TYPES = {
+    spark_type.simpleString(): spark_type
+    for spark_type in (
+        *(ByteType(), ShortType(), IntegerType(), LongType(), DecimalType(20, 0), FloatType(), DoubleType()),
+        *(StringType(), BinaryType(), DateType(), TimestampNTZType(), TimestampType()),
+    )
+}
 MAX_PRECISION = 38
 """The most digits of a decimal of Spark."""
 HEX = "hex:"
@@ -248,10 +239,6 @@ def _float(value: Column, context: _DecodeContext) -> Column:
     return F.when(is_finite & (number >= 0) if context.type.unsigned else is_finite, number)
 
 
-def _bit(value: Column, context: _DecodeContext) -> Column:
-    return _integer_within(value, value_range(context.type) or Range(0, 0))
-
-
 def _as_is(value: Column, context: _DecodeContext) -> Column:  # noqa: ARG001 -- every decoder has the same signature
     return value
 
@@ -269,11 +256,8 @@ def _padded(data: Column, context: _DecodeContext) -> Column:
     return F.when(short, F.rpad(data, context.type.length, F.lit(b"\0"))).otherwise(data)
 
 
-_BASE64_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
-
-
 def _base64_text(value: Column, context: _DecodeContext) -> Column:
-    if context.type.base not in _BASE64_TEXTS:
+    if TYPES[context.type.base].capacity is None:  # CHAR and VARCHAR
         return value
     data = F.try_to_binary(value, F.lit("base64"))
     return F.when(F.is_valid_utf8(data.cast("string")), data.cast("string"))
@@ -342,7 +326,7 @@ def _enum_ordinal(value: Column, context: _DecodeContext) -> Column:
     zero = value.rlike(r"^0+\z")
     if labels is None:
         return F.when(zero, F.lit("")).otherwise(value)
-    label_array = _text_array(labels)
+    label_array = text_array(labels)
     ordinal = F.when(value.rlike(r"^[0-9]+\z"), value.try_cast(IntegerType()))
     return F.when(zero, F.lit("")).otherwise(
         F.coalesce(F.get(label_array, ordinal - 1), F.when(F.array_contains(label_array, value), value))
@@ -351,7 +335,7 @@ def _enum_ordinal(value: Column, context: _DecodeContext) -> Column:
 
 def _enum_label(value: Column, context: _DecodeContext) -> Column:
     labels = context.type.labels
-    return value if labels is None else F.when(F.array_contains(_text_array(labels), value), value)
+    return value if labels is None else F.when(F.array_contains(text_array(labels), value), value)
 
 
 def _enum_label_or_empty(value: Column, context: _DecodeContext) -> Column:
@@ -395,11 +379,12 @@ def _set_labels(value: Column, context: _DecodeContext) -> Column:
     labels = context.type.labels
     if labels is None:
         return value
-    unknown = F.array_except(F.split(value, ","), _text_array(labels))
+    unknown = F.array_except(F.split(value, ","), text_array(labels))
     return F.when((value == "") | (F.size(unknown) == 0), value)
 
 
-def _text_array(texts: tuple[str, ...]) -> Column:
+def text_array(texts: Iterable[str]) -> Column:
+    """Return an array of texts, ARRAY<STRING>."""
     return F.array(*(F.lit(text) for text in texts)).cast("array<string>")
 
 
@@ -519,7 +504,7 @@ _CANAL_JSON: dict[Family, _Decoder] = {
     Family.INTEGER: _integer,
     Family.DECIMAL: _decimal,
     Family.FLOAT: _float,
-    Family.BIT: _bit,
+    Family.BIT: _integer,
     Family.TEXT: _as_is,
     Family.BINARY: _latin1_bytes,
     Family.ENUM: _enum_ordinal,
@@ -534,6 +519,13 @@ _CANAL_JSON: dict[Family, _Decoder] = {
 }
 
 
+_DEBEZIUM = _CANAL_JSON | {
+    Family.BINARY: _hex_or_base64_bytes,
+    Family.SPATIAL: _hex_or_base64_bytes,
+    Family.ENUM: _enum_label_or_empty,
+    Family.SET: _set_labels,
+    Family.TIMESTAMP: _timestamp_in_utc,
+}
 _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
     {
         "canal-json": _CANAL_JSON,
@@ -542,29 +534,15 @@ _DECODERS: Mapping[str, Mapping[Family, _Decoder]] = MappingProxyType(
         | {Family.TEXT: _base64_text, Family.BINARY: _base64_or_quoted_bytes, Family.SPATIAL: _none},
         "simple": _CANAL_JSON
         | {
-            Family.BIT: _accepting_twos_complement(_bit),
+            Family.BIT: _accepting_twos_complement(_integer),
             Family.SET: _accepting_twos_complement(_set_mask),
             Family.BINARY: _base64_bytes,
             Family.TIMESTAMP: _located_timestamp,
             Family.SPATIAL: _none,
         },
-        "debezium": _CANAL_JSON
-        | {
-            Family.BINARY: _hex_or_base64_bytes,
-            Family.SPATIAL: _hex_or_base64_bytes,
-            Family.ENUM: _enum_label_or_empty,
-            Family.SET: _set_labels,
-            Family.TIMESTAMP: _timestamp_in_utc,
-        },
+        "debezium": _DEBEZIUM,
         # The texts of dumped values, as cdc_assets.protocols.loaded defines them.
-        "dump": _CANAL_JSON
-        | {
-            Family.BINARY: _hex_bytes,
-            Family.SPATIAL: _hex_bytes,
-            Family.ENUM: _enum_label_or_empty,
-            Family.SET: _set_labels,
-            Family.TIMESTAMP: _timestamp_in_utc,
-        },
+        "dump": _DEBEZIUM | {Family.BINARY: _hex_bytes, Family.SPATIAL: _hex_bytes},
         # The texts of defaults, as cdc_assets.ddl.actions defines them.
         "ddl": _CANAL_JSON
         | {

@@ -12,7 +12,7 @@ Sections in quotes are those of the MySQL 8.4 reference manual. This module is l
 pairs of types.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from cdc_assets.expressions import compute_once, first_true
-from cdc_assets.mysql_types.casting import HEX, decode
+from cdc_assets.mysql_types.casting import HEX, decode, text_array
 from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
 
@@ -343,13 +343,9 @@ def _stamp_text(stamp: Column) -> Column:
     return compute_once(stamp.try_cast(StringType()), filled)
 
 
-def _seconds_later(stamp: Column, seconds: Decimal) -> Column:
-    return stamp + F.make_dt_interval(secs=F.lit(seconds))
-
-
 def _rounded(stamp: Column, digits: int) -> Column:
     """Return the text of a date and time with `digits` fractional digits, rounded half up."""
-    later = stamp if digits == 6 else _seconds_later(stamp, Decimal(5).scaleb(-digits - 1))
+    later = stamp if digits == 6 else stamp + F.make_dt_interval(secs=F.lit(Decimal(5).scaleb(-digits - 1)))
     return F.substring(_stamp_text(later), 1, 19 + digits + bool(digits))
 
 
@@ -368,14 +364,6 @@ def _shortened(stamp: Column, change: _TypeChange) -> Column:
 def _digits(mysql_type: MySQLType) -> int:
     """Return the fractional digits of a type: "If omitted, the default precision is 0"."""
     return mysql_type.length or 0
-
-
-_TIMES = frozenset({Family.DATETIME, Family.TIMESTAMP, Family.TIME})
-
-
-def _may_lack_digits(change: _TypeChange) -> bool:
-    """Return whether both types may lack their fractional digits, as TiCDC writes types: a fraction in a value shows it."""
-    return change.old.length is None and change.new.length is None and TYPES[change.old.base].family in _TIMES
 
 
 def _local(value: Column, change: _TypeChange) -> Column:
@@ -406,9 +394,18 @@ def _datetime_text(value: Column, change: _TypeChange) -> Column:
     return compute_once(_full_text(value, change), cut)
 
 
+_TIMES = frozenset({Family.DATETIME, Family.TIMESTAMP, Family.TIME})
+
+
 def _if_digits_stated(text: Column, change: _TypeChange) -> Column:
-    """Return the text; NULL if it has a fraction and the types lack the digits to which MySQL rounds it."""
-    return F.when(~text.rlike("[.][0-9]*[1-9]"), text) if _may_lack_digits(change) else text
+    """Return the text; NULL if it has a fraction and the types lack the digits to which MySQL rounds it.
+
+    Both types may lack their fractional digits, as TiCDC writes types: a fraction in a value shows it.
+    """
+    is_time = TYPES[change.old.base].family in _TIMES
+    if not is_time or change.old.length is not None or change.new.length is not None:
+        return text
+    return F.when(~text.rlike("[.][0-9]*[1-9]"), text)
 
 
 def _read_date(text: Column, change: _TypeChange) -> Column:
@@ -524,16 +521,9 @@ def _year_text(value: Column, change: _TypeChange) -> Column:
 # Dates and times as numbers: hhmmss, YYYYMMDD and YYYYMMDDhhmmss, with the fraction.
 
 
-def _date_number(value: Column, change: _TypeChange) -> Column:
-    return F.replace(_date_text(value, change), F.lit("-"), F.lit(""))
-
-
-def _datetime_number(value: Column, change: _TypeChange) -> Column:
-    return F.regexp_replace(_full_text(value, change), "[- :]", "")
-
-
-def _time_number(value: Column, change: _TypeChange) -> Column:  # noqa: ARG001 -- every step has the same signature
-    return F.replace(value, F.lit(":"), F.lit(""))
+def _without_delimiters(printer: Callable[[Column, _TypeChange], Column]) -> _Printer:
+    """Return a printer without the delimiters in what `printer` prints; a minus sign stays."""
+    return lambda value, change: F.regexp_replace(printer(value, change), "(?<=.)[- :]", "")
 
 
 def _read_clock_as_integer(text: Column, change: _TypeChange) -> Column:
@@ -562,14 +552,6 @@ def _read_year_number(text: Column, change: _TypeChange) -> Column:
 # "The ENUM Type", "The SET Type".
 
 
-def _labels(mysql_type: MySQLType) -> tuple[str, ...]:
-    return mysql_type.labels or ()
-
-
-def _array(texts: Iterable[str]) -> Column:
-    return F.array(*(F.lit(text) for text in texts)).cast("array<string>")
-
-
 def _folded(labels: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the labels in lower case; None if two labels differ in case only, so that the collation is case-sensitive."""
     lower = tuple(label.lower() for label in labels)
@@ -581,13 +563,14 @@ def _read_label(text: Column, change: _TypeChange) -> Column:
 
     The empty value for errors of an ENUM stays; strict mode refuses an empty text of other types.
     """
-    labels, folded = _labels(change.new), _folded(_labels(change.new))
+    labels = change.new.labels or ()
+    folded = _folded(labels)
     spelled = F.rtrim(text)
-    place = F.nullif(F.array_position(_array(labels), spelled), F.lit(0))
+    place = F.nullif(F.array_position(text_array(labels), spelled), F.lit(0))
     if folded is not None:
-        place = F.coalesce(place, F.nullif(F.array_position(_array(folded), F.lower(spelled)), F.lit(0)))
+        place = F.coalesce(place, F.nullif(F.array_position(text_array(folded), F.lower(spelled)), F.lit(0)))
     number = F.when(spelled.rlike(r"^[1-9][0-9]{0,4}\z"), spelled.try_cast(LongType()))
-    label = F.get(_array(labels), F.coalesce(place, number) - 1)
+    label = F.get(text_array(labels), F.coalesce(place, number) - 1)
     if change.old.base == "enum":
         label = F.when(text == "", text).otherwise(label)
     return label.try_cast(change.target)
@@ -595,7 +578,8 @@ def _read_label(text: Column, change: _TypeChange) -> Column:
 
 def _read_labels(text: Column, change: _TypeChange) -> Column:
     """Read the labels of a SET, in the order of its definition, each once; NULL if the text has another label."""
-    labels, folded = _labels(change.new), _folded(_labels(change.new))
+    labels = change.new.labels or ()
+    folded = _folded(labels)
     texts = F.split(text if folded is None else F.lower(text), ",")
 
     def chosen(texts: Column) -> Column:
@@ -603,7 +587,7 @@ def _read_labels(text: Column, change: _TypeChange) -> Column:
         marked = (
             F.when(F.array_contains(texts, name), F.lit(label)) for name, label in zip(names, labels, strict=True)
         )
-        unknown = F.size(F.array_except(texts, _array(names)))
+        unknown = F.size(F.array_except(texts, text_array(names)))
         return F.when(unknown == 0, F.concat_ws(",", *marked))
 
     return F.when(text == "", text).otherwise(compute_once(texts, chosen)).try_cast(change.target)
@@ -615,8 +599,8 @@ def _read_ordinal(text: Column, change: _TypeChange) -> Column:
     NULL for 0 of an ENUM, its value for errors, and for a number that is also a label's spelling: by the manual it is an
     index, but MySQL's code reads its text.
     """
-    numeric = [label for label in _labels(change.new) if label.isdecimal()]
-    is_index = ~F.array_contains(_array(numeric), text)
+    numeric = [label for label in (change.new.labels or ()) if label.isdecimal()]
+    is_index = ~F.array_contains(text_array(numeric), text)
     if change.new.base == "enum":
         is_index &= text != "0"
     return _decoded(F.when(is_index, text), change, "canal-json")
@@ -624,8 +608,8 @@ def _read_ordinal(text: Column, change: _TypeChange) -> Column:
 
 def _enum_ordinal(value: Column, change: _TypeChange) -> Column:
     """Print a label's number; the empty value for errors has 0."""
-    labels = _labels(change.old)
-    place = F.array_position(_array(labels), value)
+    labels = change.old.labels or ()
+    place = F.array_position(text_array(labels), value)
     # An empty label looks like the empty value for errors, so its number is not known.
     has_number = (place > 0) & (value != "") if "" in labels else (place > 0) | (value == "")
     return F.when(has_number, place.cast(StringType()))
@@ -633,7 +617,9 @@ def _enum_ordinal(value: Column, change: _TypeChange) -> Column:
 
 def _set_bits(value: Column, change: _TypeChange) -> Column:
     """Print the number whose bits are the labels; the first label has the lowest bit."""
-    bits = F.create_map(*(F.lit(x) for at, label in enumerate(_labels(change.old)) for x in (label, Decimal(1 << at))))
+    bits = F.create_map(
+        *(F.lit(x) for at, label in enumerate(change.old.labels or ()) for x in (label, Decimal(1 << at)))
+    )
     zero = F.lit(Decimal(0)).cast(_WIDE_INTEGER)
     labels = F.filter(F.split(value, ","), lambda label: label != "")
 
@@ -653,17 +639,13 @@ def _read_json(text: Column, change: _TypeChange) -> Column:
     return F.when(text.rlike(_SIMPLE_JSON), F.regexp_extract(text, _SIMPLE_JSON, 1)).try_cast(change.target)
 
 
-def _same(value: Column, change: _TypeChange) -> Column:
-    return value.try_cast(change.target)
-
-
-def _same_shape(value: Column, change: _TypeChange) -> Column | None:
-    """Convert any shape to GEOMETRY, which holds every shape; there is no conversion from one shape to another."""
+def _same(value: Column, change: _TypeChange) -> Column | None:
+    """Keep a JSON document, and any shape as GEOMETRY; there is no conversion from one shape to another."""
     return value.try_cast(change.target) if change.new.base in {change.old.base, "geometry"} else None
 
 
 # The text that MySQL prints.
-_PRINTED: Mapping[Family, _Printer] = {
+_PRINTED: dict[Family, _Printer] = {
     Family.INTEGER: _integer_text,
     Family.DECIMAL: _decimal_text,
     Family.FLOAT: _float_text,
@@ -677,7 +659,7 @@ _PRINTED: Mapping[Family, _Printer] = {
     Family.YEAR: _year_text,
 }
 # The number that a value is in MySQL's arithmetic.
-_NUMBERS: Mapping[Family, _Printer] = {
+_NUMBERS: dict[Family, _Printer] = {
     Family.INTEGER: _as_text,
     Family.DECIMAL: _as_text,
     Family.FLOAT: _float_digits,
@@ -685,15 +667,15 @@ _NUMBERS: Mapping[Family, _Printer] = {
     Family.TEXT: _as_text,
     Family.ENUM: _enum_ordinal,
     Family.SET: _set_bits,
-    Family.DATE: _date_number,
-    Family.DATETIME: _datetime_number,
-    Family.TIMESTAMP: _datetime_number,
-    Family.TIME: _time_number,
+    Family.DATE: _without_delimiters(_date_text),
+    Family.DATETIME: _without_delimiters(_full_text),
+    Family.TIMESTAMP: _without_delimiters(_full_text),
+    Family.TIME: _without_delimiters(_as_text),
     Family.YEAR: _as_text,
     Family.JSON: _as_text,
 }
 # The text from which MySQL reads a date and time.
-_STAMPS: Mapping[Family, _Printer] = {
+_STAMPS: dict[Family, _Printer] = {
     Family.INTEGER: _unfilled_text,
     Family.DECIMAL: _decimal_text,
     Family.TEXT: _as_text,
@@ -702,7 +684,7 @@ _STAMPS: Mapping[Family, _Printer] = {
     Family.TIMESTAMP: _full_text,
 }
 # The text from which MySQL reads a time.
-_TIME_TEXTS: Mapping[Family, _Printer] = {
+_TIME_TEXTS: dict[Family, _Printer] = {
     Family.INTEGER: _unfilled_text,
     Family.DECIMAL: _decimal_text,
     Family.TEXT: _as_text,
@@ -710,47 +692,47 @@ _TIME_TEXTS: Mapping[Family, _Printer] = {
     Family.DATE: _midnight_text,
 }
 
+
+def _read_by(
+    reader: _Reader, new: Family, printers: Mapping[Family, _Printer]
+) -> Mapping[tuple[Family, Family], _Conversion]:
+    """Return the conversions to a family by one reader, from each family of `printers` by its printer."""
+    return {(old, new): _through_text(printer, reader) for old, printer in printers.items()}
+
+
 # These conversions are missing, because they are not known: BIT to text (bytes or digits, depending on the text's length)
 # and text to BIT, bytes to types other than text, TIME to types with a date (MySQL uses today's), temporal types to YEAR and
 # back, FLOAT and DOUBLE to temporal types, JSON to types other than text and integers, spatial types to others.
 _CONVERSIONS: Mapping[tuple[Family, Family], _Conversion] = MappingProxyType(
     {
-        **{(old, Family.TEXT): _through_text(printer, _read_text) for old, printer in _PRINTED.items()},
-        **{(old, Family.BINARY): _through_text(printer, _read_bytes) for old, printer in _PRINTED.items()},
-        **{(old, Family.DECIMAL): _through_text(printer, _read_decimal) for old, printer in _NUMBERS.items()},
-        **{(old, Family.FLOAT): _through_text(printer, _read_float) for old, printer in _NUMBERS.items()},
-        **{(old, Family.INTEGER): _through_text(printer, _read_integer) for old, printer in _NUMBERS.items()},
-        **{
-            (old, Family.INTEGER): _through_text(_NUMBERS[old], _read_clock_as_integer)
-            for old in (Family.DATETIME, Family.TIMESTAMP, Family.TIME)
-        },
+        **_read_by(_read_text, Family.TEXT, _PRINTED),
+        **_read_by(_read_bytes, Family.BINARY, _PRINTED),
+        **_read_by(_read_decimal, Family.DECIMAL, _NUMBERS),
+        **_read_by(_read_float, Family.FLOAT, _NUMBERS | {Family.FLOAT: _double_text}),
+        **_read_by(_read_integer, Family.INTEGER, _NUMBERS | {Family.FLOAT: _nearest_text}),
+        **_read_by(_read_clock_as_integer, Family.INTEGER, {old: _NUMBERS[old] for old in _TIMES}),
         (Family.TEXT, Family.INTEGER): _through_text(_as_text, _read_exact_text),
-        (Family.FLOAT, Family.FLOAT): _through_text(_double_text, _read_float),
-        (Family.FLOAT, Family.INTEGER): _through_text(_nearest_text, _read_integer),
         (Family.JSON, Family.INTEGER): _through_text(_as_text, _read_exact_integer),
-        **{(old, Family.BIT): _through_text(_as_text, _read_exact_integer) for old in (Family.INTEGER, Family.BIT)},
-        **{(old, Family.DATE): _through_text(printer, _read_date) for old, printer in _STAMPS.items()},
-        **{(old, Family.DATETIME): _through_text(printer, _read_datetime) for old, printer in _STAMPS.items()},
-        **{(old, Family.TIMESTAMP): _through_text(printer, _read_timestamp) for old, printer in _STAMPS.items()},
+        **_read_by(_read_exact_integer, Family.BIT, dict.fromkeys((Family.INTEGER, Family.BIT), _as_text)),
+        **_read_by(_read_date, Family.DATE, _STAMPS),
+        **_read_by(_read_datetime, Family.DATETIME, _STAMPS),
+        **_read_by(_read_timestamp, Family.TIMESTAMP, _STAMPS),
         (Family.TIMESTAMP, Family.TIMESTAMP): _rounded_instant,
-        **{(old, Family.TIME): _through_text(printer, _read_time) for old, printer in _TIME_TEXTS.items()},
-        **{
-            (old, Family.TIME): _through_text(_full_text, _read_time_of_day)
-            for old in (Family.DATETIME, Family.TIMESTAMP)
-        },
+        **_read_by(_read_time, Family.TIME, _TIME_TEXTS),
+        **_read_by(_read_time_of_day, Family.TIME, dict.fromkeys((Family.DATETIME, Family.TIMESTAMP), _full_text)),
+        **_read_by(
+            _read_year_number, Family.YEAR, dict.fromkeys((Family.INTEGER, Family.DECIMAL, Family.YEAR), _as_text)
+        ),
         (Family.TEXT, Family.YEAR): _through_text(_as_text, _read_year_text),
-        **{
-            (old, Family.YEAR): _through_text(_as_text, _read_year_number)
-            for old in (Family.INTEGER, Family.DECIMAL, Family.YEAR)
-        },
-        **{(old, Family.ENUM): _through_text(_as_text, _read_label) for old in (Family.TEXT, Family.ENUM, Family.SET)},
-        **{(old, Family.SET): _through_text(_as_text, _read_labels) for old in (Family.TEXT, Family.ENUM, Family.SET)},
-        **{(Family.INTEGER, new): _through_text(_unfilled_text, _read_ordinal) for new in (Family.ENUM, Family.SET)},
+        **_read_by(_read_label, Family.ENUM, dict.fromkeys((Family.TEXT, Family.ENUM, Family.SET), _as_text)),
+        **_read_by(_read_labels, Family.SET, dict.fromkeys((Family.TEXT, Family.ENUM, Family.SET), _as_text)),
+        (Family.INTEGER, Family.ENUM): _through_text(_unfilled_text, _read_ordinal),
+        (Family.INTEGER, Family.SET): _through_text(_unfilled_text, _read_ordinal),
         (Family.BINARY, Family.TEXT): _through_text(_utf8_text, _read_text),
         (Family.BINARY, Family.BINARY): _stored_bytes,
         (Family.JSON, Family.TEXT): _through_text(_as_text, _read_text),
         (Family.JSON, Family.JSON): _same,
-        **{(old, Family.JSON): _through_text(_unfilled_text, _read_json) for old in (Family.TEXT, Family.INTEGER)},
-        (Family.SPATIAL, Family.SPATIAL): _same_shape,
+        **_read_by(_read_json, Family.JSON, dict.fromkeys((Family.TEXT, Family.INTEGER), _unfilled_text)),
+        (Family.SPATIAL, Family.SPATIAL): _same,
     }
 )

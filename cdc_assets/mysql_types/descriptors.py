@@ -75,7 +75,7 @@ class TypeDescriptor:
     family: Family
     spark: str
     jdbc: int | None
-    debezium_jdbc: frozenset[int]
+    debezium_jdbc: tuple[int, ...]
     simple: str | None
     _: KW_ONLY
     spark_unsigned: str | None = None
@@ -91,17 +91,13 @@ class TypeDescriptor:
     jdbc_promoted: int | None = None
 
 
-def _codes(*codes: int) -> frozenset[int]:
-    return frozenset(codes)
-
-
 def _integer(
     bits: int,
     spark: str,
     spark_unsigned: str,
     jdbc: int,
     promoted: int | None,
-    debezium: frozenset[int],
+    debezium: tuple[int, ...],
     *synonyms: str,
 ) -> TypeDescriptor:
     half = 1 << (bits - 1)
@@ -117,51 +113,51 @@ def _integer(
 
 
 def _text(size_bits: int, byte_type: str, *synonyms: str) -> TypeDescriptor:
-    row = Family.TEXT, "string", 2005, _codes(12), "string"
+    row = Family.TEXT, "string", 2005, (12,), "string"
     return TypeDescriptor(*row, synonyms=synonyms, capacity=(1 << size_bits) - 1, byte_type=byte_type)
 
 
 def _blob(size_bits: int, *synonyms: str) -> TypeDescriptor:
-    row = Family.BINARY, "binary", 2004, _codes(2004), "bytes"
+    row = Family.BINARY, "binary", 2004, (2004,), "bytes"
     return TypeDescriptor(*row, synonyms=synonyms, capacity=(1 << size_bits) - 1)
 
 
 def _spatial(*synonyms: str) -> TypeDescriptor:
     """Return a type whose bytes, as MySQL stores them, are the SRID (4 bytes, little-endian), then WKB."""
-    return TypeDescriptor(Family.SPATIAL, "binary", None, _codes(1111), None, synonyms=synonyms)
+    return TypeDescriptor(Family.SPATIAL, "binary", None, (1111,), None, synonyms=synonyms)
 
 
 TYPES: Mapping[str, TypeDescriptor] = MappingProxyType(
     {
-        "tinyint": _integer(8, "tinyint", "smallint", -6, 5, _codes(5, 16), "int1", "bool", "boolean"),
-        "smallint": _integer(16, "smallint", "int", 5, 4, _codes(5), "int2"),
-        "mediumint": _integer(24, "int", "int", 4, None, _codes(4), "int3", "middleint"),
-        "int": _integer(32, "int", "bigint", 4, -5, _codes(4), "integer", "int4"),
-        "bigint": _integer(64, "bigint", "decimal(20,0)", -5, 3, _codes(-5), "int8", "serial"),
+        "tinyint": _integer(8, "tinyint", "smallint", -6, 5, (5, 16), "int1", "bool", "boolean"),
+        "smallint": _integer(16, "smallint", "int", 5, 4, (5,), "int2"),
+        "mediumint": _integer(24, "int", "int", 4, None, (4,), "int3", "middleint"),
+        "int": _integer(32, "int", "bigint", 4, -5, (4,), "integer", "int4"),
+        "bigint": _integer(64, "bigint", "decimal(20,0)", -5, 3, (-5,), "int8", "serial"),
         "decimal": TypeDescriptor(
-            *(Family.DECIMAL, "by precision", 3, _codes(2, 3), "string"),
+            *(Family.DECIMAL, "by precision", 3, (2, 3), "string"),
             synonyms=("dec", "numeric", "fixed"),
             implicit="0",
             max_length=65,
             declared_length=10,
         ),
-        "float": TypeDescriptor(*(Family.FLOAT, "float", 7, _codes(6), "float"), synonyms=("float4",), implicit="0"),
+        "float": TypeDescriptor(Family.FLOAT, "float", 7, (6,), "float", synonyms=("float4",), implicit="0"),
         "double": TypeDescriptor(
-            *(Family.FLOAT, "double", 8, _codes(6, 7, 8), "double"),  # FLOAT(25) and longer is a DOUBLE
+            *(Family.FLOAT, "double", 8, (6, 7, 8), "double"),  # FLOAT(25) and longer is a DOUBLE
             synonyms=("float8", "real", "double precision"),
             implicit="0",
         ),
         "bit": TypeDescriptor(
-            *(Family.BIT, "by width", -7, _codes(-7), "long"), implicit="0", max_length=64, declared_length=1
+            *(Family.BIT, "by width", -7, (-7,), "long"), implicit="0", max_length=64, declared_length=1
         ),
         "char": TypeDescriptor(
-            *(Family.TEXT, "string", 1, _codes(1, -15), "string"),
+            *(Family.TEXT, "string", 1, (1, -15), "string"),
             synonyms=("character", "national char", "national character", "nchar"),
             declared_length=1,
             byte_type="binary",
         ),
         "varchar": TypeDescriptor(
-            *(Family.TEXT, "string", 12, _codes(12, -9), "string"),
+            *(Family.TEXT, "string", 12, (12, -9), "string"),
             synonyms=(
                 *("char varying", "character varying", "varcharacter", "national char varying"),
                 *("national character varying", "national varchar", "national varcharacter"),
@@ -177,26 +173,24 @@ TYPES: Mapping[str, TypeDescriptor] = MappingProxyType(
             *("long", "long varchar", "long char varying", "long character varying", "long varcharacter"),
         ),
         "longtext": _text(32, "longblob"),
-        "binary": TypeDescriptor(Family.BINARY, "binary", 2004, _codes(-2), "bytes", declared_length=1),
-        "varbinary": TypeDescriptor(Family.BINARY, "binary", 2004, _codes(-3), "bytes"),
+        "binary": TypeDescriptor(Family.BINARY, "binary", 2004, (-2,), "bytes", declared_length=1),
+        "varbinary": TypeDescriptor(Family.BINARY, "binary", 2004, (-3,), "bytes"),
         "tinyblob": _blob(8),
         "blob": _blob(16),
         "mediumblob": _blob(24, "long varbinary"),
         "longblob": _blob(32),
-        "enum": TypeDescriptor(Family.ENUM, "string", 4, _codes(1), "long", implicit=None, max_labels=65_535),
-        "set": TypeDescriptor(Family.SET, "string", -7, _codes(1), "long", max_labels=64),
-        "date": TypeDescriptor(Family.DATE, "date", 91, _codes(91), "string", implicit="0000-00-00"),
+        "enum": TypeDescriptor(Family.ENUM, "string", 4, (1,), "long", implicit=None, max_labels=65_535),
+        "set": TypeDescriptor(Family.SET, "string", -7, (1,), "long", max_labels=64),
+        "date": TypeDescriptor(Family.DATE, "date", 91, (91,), "string", implicit="0000-00-00"),
         "datetime": TypeDescriptor(
-            *(Family.DATETIME, "timestamp_ntz", 93, _codes(93), "string"), implicit="0000-00-00 00:00:00", max_length=6
+            *(Family.DATETIME, "timestamp_ntz", 93, (93,), "string"), implicit="0000-00-00 00:00:00", max_length=6
         ),
         "timestamp": TypeDescriptor(
-            *(Family.TIMESTAMP, "timestamp", 93, _codes(2014), "string"), implicit="0000-00-00 00:00:00", max_length=6
+            *(Family.TIMESTAMP, "timestamp", 93, (2014,), "string"), implicit="0000-00-00 00:00:00", max_length=6
         ),
-        "time": TypeDescriptor(Family.TIME, "string", 92, _codes(92), "string", implicit="00:00:00", max_length=6),
-        "year": TypeDescriptor(
-            *(Family.YEAR, "smallint", 12, _codes(4), "long"), signed=Range(1901, 2155), implicit="0000"
-        ),
-        "json": TypeDescriptor(Family.JSON, "string", 12, _codes(1111), "string", implicit="null"),
+        "time": TypeDescriptor(Family.TIME, "string", 92, (92,), "string", implicit="00:00:00", max_length=6),
+        "year": TypeDescriptor(Family.YEAR, "smallint", 12, (4,), "long", signed=Range(1901, 2155), implicit="0000"),
+        "json": TypeDescriptor(Family.JSON, "string", 12, (1111,), "string", implicit="null"),
         "geometry": _spatial(),
         "point": _spatial(),
         "linestring": _spatial(),

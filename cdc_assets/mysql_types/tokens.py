@@ -176,7 +176,7 @@ class TokenCursor:
     @property
     def done(self) -> bool:
         """Whether no token is left except a closing semicolon."""
-        return self.peek().kind is TokenKind.END or self.peek() == (TokenKind.OTHER, ";")
+        return self.at_end or self.sees_symbol(";")
 
     def word(self, ahead: int = 0) -> str:
         """Return the word `ahead` places on in upper case; empty if the token there is not a word."""
@@ -202,9 +202,13 @@ class TokenCursor:
         self.at += 1
         return word
 
+    def sees_symbol(self, text: str, ahead: int = 0) -> bool:
+        """Return whether this symbol is `ahead` places on."""
+        return self.peek(ahead) == (TokenKind.OTHER, text)
+
     def symbol(self, text: str) -> bool:
         """Take this symbol if it comes next, and return whether it does."""
-        if self.peek() != (TokenKind.OTHER, text):
+        if not self.sees_symbol(text):
             return False
         self.at += 1
         return True

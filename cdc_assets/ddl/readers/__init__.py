@@ -1,8 +1,8 @@
 """Read SQL text into a `Statement`: what a DDL statement does. A statement is read to its last token, or not at all.
 
-`read_statement` passes a statement to the module of its first word: `create`, `alter`, `drop`, `rename`, `truncate` or
-`recover`; `other` skips statements that change no table. `columns`, `keys`, `partitions` and `options` read the parts that
-several statements have, and `tokens` the words between them.
+`read_statement` passes a statement to the function of its first word, which is in `alter` or `tables`; `other` skips
+statements that change no table. `columns`, `keys`, `partitions` and `options` read the parts that several statements have,
+and `tokens` the words between them.
 
 The grammar is that of the chapters on data definition in the reference manuals of MySQL 8.4, MariaDB and TiDB. The readers
 skip what changes neither a column nor a key nor a table's name: options, PARTITION BY, comments, checks. They
@@ -10,7 +10,7 @@ return names as written, with an empty database where none is written; `ddl.reso
 
 Each reader takes tokens, because the parser of sqlglot 30.30 (dialect `mysql`) fails on statements that real sources send.
 For a statement that it cannot parse, the parser raises an error or returns the unparsed text as a `Command`. Some statements
-it parses to a wrong result. By reader:
+it parses to a wrong result. By statement or part of one:
 
 - `create`: a `Command` for PARTITION BY HASH, WITH SYSTEM VERSIONING, PLACEMENT POLICY, UNION, CREATE FULLTEXT INDEX and
   CREATE INDEX ... ALGORITHM; an error for a partition with an ENGINE (as SHOW CREATE TABLE prints it), TTL and
@@ -39,13 +39,9 @@ from types import MappingProxyType
 
 from cdc_assets.ddl.actions import Statement
 from cdc_assets.ddl.readers.alter import read_alter
-from cdc_assets.ddl.readers.create import read_create
-from cdc_assets.ddl.readers.drop import read_drop
-from cdc_assets.ddl.readers.other import OTHER_STATEMENTS, skip_other
-from cdc_assets.ddl.readers.recover import read_recover
-from cdc_assets.ddl.readers.rename import read_rename
+from cdc_assets.ddl.readers.other import OTHER_STATEMENTS, read_other
+from cdc_assets.ddl.readers.tables import read_create, read_drop, read_recover, read_rename, read_truncate
 from cdc_assets.ddl.readers.tokens import expect_end
-from cdc_assets.ddl.readers.truncate import read_truncate
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, executed_texts, tokens_of
 
 
@@ -69,27 +65,17 @@ def _read_text(sql: str) -> Statement:
     cursor = TokenCursor(tokens_of(sql))
     if cursor.take("SET", "STATEMENT"):  # MariaDB's variables for one statement
         while not cursor.take("FOR"):
-            _skip_token(cursor)
+            if cursor.done:
+                raise SqlSyntaxError("the statement ends too early")
+            cursor.next()
     first_word = cursor.take_any(*_READERS)
     if not first_word:
         if not cursor.done and cursor.word() not in OTHER_STATEMENTS:
             raise SqlSyntaxError(f"no statement that begins with {cursor.peek().text!r} is known")
-        skip_other(cursor)
-        return Statement("other")
+        return read_other(cursor)
     statement = _READERS[first_word](cursor)
     expect_end(cursor)
     return statement
-
-
-def _skip_token(cursor: TokenCursor) -> None:
-    """Skip one token of the statement.
-
-    Raises:
-        SqlSyntaxError: the statement is at its end.
-    """
-    if cursor.done:
-        raise SqlSyntaxError("the statement ends too early")
-    cursor.next()
 
 
 # The reader of each first word. A reader takes the tokens after that word.

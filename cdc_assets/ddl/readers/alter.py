@@ -1,6 +1,7 @@
 """Read ALTER TABLE. The function of an alteration takes the tokens after its first word."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from cdc_assets.ddl.actions import (
@@ -24,18 +25,9 @@ from cdc_assets.ddl.actions import (
 from cdc_assets.ddl.readers.columns import PARTITION_WORDS, read_column, read_columns_and_keys, read_default
 from cdc_assets.ddl.readers.keys import read_key
 from cdc_assets.ddl.readers.options import skip_charset, skip_option
-from cdc_assets.ddl.readers.other import read_other_object, skip_other
-from cdc_assets.ddl.readers.partitions import (
-    read_discard_tablespace,
-    read_exchange_partition,
-    read_first_partition,
-    read_import_tablespace,
-    read_partition,
-    read_partition_maintenance,
-    read_truncate_partition,
-    skip_partition_clause,
-)
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_kind, expect_word, read_table_name, skip_lock_wait
+from cdc_assets.ddl.readers.other import read_other, read_other_object
+from cdc_assets.ddl.readers.partitions import PARTITION_ALTERATIONS, skip_partition_clause
+from cdc_assets.ddl.readers.tokens import expect_kind, expect_word, read_table_name, skip_lock_wait
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
 
@@ -50,10 +42,7 @@ def read_alter(cursor: TokenCursor) -> Statement:
     cursor.take_any("ONLINE", "OFFLINE")
     ignores_duplicates = cursor.take("IGNORE")
     if not cursor.take("TABLE"):
-        if cursor.word() in {"DATABASE", "SCHEMA"}:
-            skip_other(cursor)
-            return Statement("other")
-        return read_other_object(cursor)
+        return read_other(cursor) if cursor.word() in {"DATABASE", "SCHEMA"} else read_other_object(cursor)
     tolerant = cursor.take("IF", "EXISTS")
     table = read_table_name(cursor)
     skip_lock_wait(cursor)
@@ -89,10 +78,8 @@ def _read_add(cursor: TokenCursor) -> list[Action]:
         cursor.take("IF", "NOT", "EXISTS")
         skip_partition_clause(cursor)
         return []
-    if not cursor.take("COLUMN"):
-        key = read_key(cursor)
-        if key is not None:
-            return [key] if isinstance(key, AddForeignKey) or key.columns else []
+    if not cursor.take("COLUMN") and (key := read_key(cursor)) is not None:
+        return key
     tolerant = cursor.take("IF", "NOT", "EXISTS")
     if cursor.symbol("("):
         return read_columns_and_keys(cursor, only_if_missing=tolerant)
@@ -128,26 +115,14 @@ def _read_drop(cursor: TokenCursor) -> list[Action]:
     return dropped.get(object_kind, [])
 
 
-def _read_modify(cursor: TokenCursor) -> list[Action]:
-    """Read MODIFY, which keeps the column's name."""
+def _read_modification(cursor: TokenCursor, *, has_old_name: bool) -> list[Action]:
+    """Read MODIFY, or CHANGE, which has the column's old name before its definition."""
     cursor.take("COLUMN")
     tolerant = cursor.take("IF", "EXISTS")
-    return _as_modifications(cursor.peek().text, read_column(cursor), if_exists=tolerant)
-
-
-def _read_change(cursor: TokenCursor) -> list[Action]:
-    """Read CHANGE, which has the column's old name and its new definition."""
-    cursor.take("COLUMN")
-    tolerant = cursor.take("IF", "EXISTS")
-    old_name = cursor.name()
-    return _as_modifications(old_name, read_column(cursor), if_exists=tolerant)
-
-
-def _as_modifications(old_name: str, definition: list[Action], *, if_exists: bool) -> list[Action]:
-    """Return a column's definition with its `AddColumn` replaced by a `ModifyColumn` of the column `old_name`."""
+    old_name = cursor.name() if has_old_name else cursor.peek().text
     return [
-        ModifyColumn(old_name, action.column, action.position, if_exists) if isinstance(action, AddColumn) else action
-        for action in definition
+        ModifyColumn(old_name, action.column, action.position, tolerant) if isinstance(action, AddColumn) else action
+        for action in read_column(cursor)
     ]
 
 
@@ -173,7 +148,7 @@ def _read_alter(cursor: TokenCursor) -> list[Action]:
         cursor.take("IF", "EXISTS")
         cursor.name()
         cursor.take("NOT")
-        expect_any_word(cursor, "VISIBLE", "INVISIBLE", "IGNORED")
+        expect_word(cursor, "VISIBLE", "INVISIBLE", "IGNORED")
         return []
     if cursor.take_any("CHECK", "CONSTRAINT"):
         cursor.name()
@@ -188,7 +163,7 @@ def _read_alter(cursor: TokenCursor) -> list[Action]:
     if cursor.take("DROP", "DEFAULT"):
         return [SetDefault(name, Default())]
     expect_word(cursor, "SET")
-    expect_any_word(cursor, "VISIBLE", "INVISIBLE")
+    expect_word(cursor, "VISIBLE", "INVISIBLE")
     return []
 
 
@@ -212,26 +187,20 @@ def _read_order_by(cursor: TokenCursor) -> list[Action]:
     while True:
         read_table_name(cursor)  # A column's name, which may have its table's before it.
         cursor.take_any("ASC", "DESC")
-        if cursor.peek() != (TokenKind.OTHER, ",") or cursor.word(1) in _ALTERATIONS:
+        if not cursor.sees_symbol(",") or cursor.word(1) in _ALTERATIONS:
             return []
         cursor.next()
 
 
-def _skip_keys(cursor: TokenCursor) -> list[Action]:
-    """Skip ENABLE KEYS or DISABLE KEYS; no action."""
-    expect_word(cursor, "KEYS")
-    return []
+def _skipping(*words: str) -> Callable[[TokenCursor], list[Action]]:
+    """Return the function of an alteration without an action; `words` follow its first word."""
 
+    def skip(cursor: TokenCursor) -> list[Action]:
+        for word in words:
+            expect_word(cursor, word)
+        return []
 
-def _skip_validation(cursor: TokenCursor) -> list[Action]:
-    """Skip WITHOUT VALIDATION; no action."""
-    expect_word(cursor, "VALIDATION")
-    return []
-
-
-def _skip_nothing(cursor: TokenCursor) -> list[Action]:  # noqa: ARG001 -- every alteration has the same signature
-    """Return no action for an alteration of one word."""
-    return []
+    return skip
 
 
 def _skip_replica(cursor: TokenCursor) -> list[Action]:
@@ -243,7 +212,7 @@ def _skip_replica(cursor: TokenCursor) -> list[Action]:
         cursor.next()
     if cursor.take("LOCATION", "LABELS"):
         expect_kind(cursor, TokenKind.STRING)
-        while cursor.peek() == (TokenKind.OTHER, ",") and cursor.peek(1).kind is TokenKind.STRING:
+        while cursor.sees_symbol(",") and cursor.peek(1).kind is TokenKind.STRING:
             cursor.at += 2
     return []
 
@@ -252,30 +221,18 @@ _ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxy
     {
         "ADD": _read_add,
         "DROP": _read_drop,
-        "MODIFY": _read_modify,
-        "CHANGE": _read_change,
+        "MODIFY": partial(_read_modification, has_old_name=False),
+        "CHANGE": partial(_read_modification, has_old_name=True),
         "RENAME": _read_rename,
         "ALTER": _read_alter,
-        "TRUNCATE": read_truncate_partition,
-        "EXCHANGE": read_exchange_partition,
-        "FIRST": read_first_partition,
-        "DISCARD": read_discard_tablespace,
-        "IMPORT": read_import_tablespace,
+        **PARTITION_ALTERATIONS,
         "CONVERT": _read_convert,
         "ORDER": _read_order_by,
-        "PARTITION": read_partition,
-        **dict.fromkeys(
-            (
-                "REORGANIZE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "REMOVE", "UPGRADE", "COALESCE", "SPLIT",
-                "MERGE", "LAST",
-            ),
-            read_partition_maintenance,
-        ),
-        "ENABLE": _skip_keys,
-        "DISABLE": _skip_keys,
-        "WITHOUT": _skip_validation,
+        "ENABLE": _skipping("KEYS"),
+        "DISABLE": _skipping("KEYS"),
+        "WITHOUT": _skipping("VALIDATION"),
         "SET": _skip_replica,
         "COMPACT": _skip_replica,
-        **dict.fromkeys(("FORCE", "CACHE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _skip_nothing),
+        **dict.fromkeys(("FORCE", "CACHE", "NOCACHE", "SECONDARY_LOAD", "SECONDARY_UNLOAD"), _skipping()),
     }
-)  # fmt: skip
+)

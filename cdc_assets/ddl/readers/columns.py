@@ -8,7 +8,7 @@ from cdc_assets.ddl.actions import Action, AddColumn, AddForeignKey, AddKey, Col
 from cdc_assets.ddl.literals import read_literal
 from cdc_assets.ddl.readers.keys import read_key, read_reference, skip_check, skip_index_options
 from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
+from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
@@ -21,10 +21,7 @@ def read_columns_and_keys(cursor: TokenCursor, *, only_if_missing: bool = False)
     actions: list[Action] = []
     while True:
         key = read_key(cursor)
-        if key is None:
-            actions += read_column(cursor, only_if_missing=only_if_missing)
-        elif isinstance(key, AddForeignKey) or key.columns:
-            actions.append(key)
+        actions += read_column(cursor, only_if_missing=only_if_missing) if key is None else key
         if not cursor.symbol(","):
             break
     cursor.expect_symbol(")")
@@ -73,8 +70,7 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
 
 def _is_at_end_of_definition(cursor: TokenCursor) -> bool:
     """Return whether no attribute of the column comes next."""
-    is_at_separator = cursor.done or cursor.peek() in {(TokenKind.OTHER, ","), (TokenKind.OTHER, ")")}
-    return is_at_separator or cursor.word() in PARTITION_WORDS
+    return cursor.done or cursor.sees_symbol(",") or cursor.sees_symbol(")") or cursor.word() in PARTITION_WORDS
 
 
 def _read_type(cursor: TokenCursor) -> str:
@@ -87,7 +83,7 @@ def _read_type(cursor: TokenCursor) -> str:
         SqlSyntaxError: no type comes next.
     """
     start = cursor.at
-    if cursor.word() in {"MARIADB_SCHEMA", "ORACLE_SCHEMA"} and cursor.peek(1) == (TokenKind.OTHER, "."):
+    if cursor.word() in {"MARIADB_SCHEMA", "ORACLE_SCHEMA"} and cursor.sees_symbol(".", 1):
         cursor.at += 2
     try:
         return str(declared(read_type(cursor)))
@@ -150,11 +146,11 @@ def _read_attribute(cursor: TokenCursor, column: Column, mysql_type: MySQLType |
 def _read_generated(cursor: TokenCursor, column: Column) -> Column:
     """Read how the server computes a column, from after AS, and return the column with it."""
     if cursor.take("ROW"):  # MariaDB's columns of a system-versioned table.
-        expect_any_word(cursor, "START", "END")
+        expect_word(cursor, "START", "END")
         return replace(column, computed_default=True)
     if cursor.take("IDENTITY"):
         return replace(column, nullable=False, computed_default=True)
-    if cursor.peek() != (TokenKind.OTHER, "("):
+    if not cursor.sees_symbol("("):
         raise SqlSyntaxError(f"expected an expression, found {cursor.peek().text!r}")
     cursor.skip_group()
     return replace(column, generated=True, virtual=True)
@@ -167,7 +163,7 @@ def _skip_attribute(cursor: TokenCursor) -> None:
         SqlSyntaxError: the attribute is not known.
     """
     if cursor.take("ON", "UPDATE"):
-        expect_any_word(cursor, "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
+        expect_word(cursor, "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP")
         cursor.skip_group()
     elif cursor.take("CONSTRAINT"):
         if not cursor.sees("CHECK"):
@@ -176,7 +172,7 @@ def _skip_attribute(cursor: TokenCursor) -> None:
         skip_check(cursor)
     elif cursor.take("AUTO_RANDOM"):
         cursor.skip_group()
-    elif cursor.sees("COMPRESSED") and cursor.peek(1) != (TokenKind.OTHER, "="):
+    elif cursor.sees("COMPRESSED") and not cursor.sees_symbol("=", 1):
         cursor.next()
     elif not skip_charset(cursor) and not skip_named_option(cursor, _COLUMN_OPTIONS):
         raise SqlSyntaxError(f"{cursor.peek().text!r} is not known as an attribute of a column")
@@ -188,16 +184,20 @@ _COLUMN_OPTIONS = frozenset(
 
 
 def read_default(cursor: TokenCursor) -> Default:
-    """Read a default, from after DEFAULT.
+    """Read a default, from after DEFAULT: a literal, or an expression, which may be in parentheses.
 
     Raises:
         SqlSyntaxError: no default comes next.
     """
-    if cursor.peek() == (TokenKind.OTHER, "("):
-        return _read_default_expression(cursor)
+    start = cursor.at
+    is_in_parentheses = cursor.symbol("(")
     literal = read_literal(cursor)
-    if literal is not None:
+    if literal is not None and (not is_in_parentheses or cursor.symbol(")")):
         return Default(literal)
+    if is_in_parentheses:  # An expression that only the server computes.
+        cursor.at = start
+        cursor.skip_group()
+        return Default(computed=True)
     token = cursor.next()
     if token.kind is not TokenKind.WORD:
         raise SqlSyntaxError(f"{token.text!r} is not a default")
@@ -205,17 +205,5 @@ def read_default(cursor: TokenCursor) -> Default:
         return Default()
     if token.text.upper() in {"NEXT", "PREVIOUS"} and cursor.take("VALUE", "FOR"):  # A value of a MariaDB sequence.
         read_table_name(cursor)
-    cursor.skip_group()
-    return Default(computed=True)
-
-
-def _read_default_expression(cursor: TokenCursor) -> Default:
-    """Read a default in parentheses: a literal, or an expression that only the server computes."""
-    start = cursor.at
-    cursor.expect_symbol("(")
-    literal = read_literal(cursor)
-    if literal is not None and cursor.symbol(")"):
-        return Default(literal)
-    cursor.at = start
     cursor.skip_group()
     return Default(computed=True)

@@ -3,19 +3,20 @@
 from dataclasses import replace
 from typing import Literal
 
-from cdc_assets.ddl.actions import AddForeignKey, AddKey, ForeignKey
+from cdc_assets.ddl.actions import Action, AddForeignKey, AddKey, ForeignKey
 from cdc_assets.ddl.readers.options import skip_named_option, skip_value
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word, read_table_name
-from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
+from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor
 
 INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR")
 
 
-def read_key(cursor: TokenCursor) -> AddKey | AddForeignKey | None:
+def read_key(cursor: TokenCursor) -> list[Action] | None:
     """Read a key or another constraint if one comes next.
 
     Returns:
-        The key or foreign key; a key without columns for a constraint that makes no key; None if a column comes next.
+        The key or foreign key; nothing for a constraint that makes no key, or a key over expressions. None if a column comes
+        next.
 
     Raises:
         SqlSyntaxError: the constraint is not understood.
@@ -26,34 +27,23 @@ def read_key(cursor: TokenCursor) -> AddKey | AddForeignKey | None:
         if cursor.word() not in {"PRIMARY", "UNIQUE", "FOREIGN", "CHECK"}:
             symbol = cursor.name()
     if cursor.take("PRIMARY", "KEY"):
-        return _read_primary_key(cursor)
+        return _read_rest_of_key(cursor, "primary", symbol)
     if cursor.take("UNIQUE"):
         cursor.take_any("INDEX", "KEY")
-        return _read_named_key(cursor, "unique", symbol)
+        return _read_rest_of_key(cursor, "unique", symbol)
     if cursor.word() in {"INDEX", "KEY", "FULLTEXT"} or (
         cursor.word() in INDEX_KINDS and (cursor.word(1) in {"INDEX", "KEY"} or cursor.word() == "SPATIAL")
     ):
         cursor.take_any(*INDEX_KINDS)
         cursor.take_any("INDEX", "KEY")
-        return _read_named_key(cursor, "index", "")
+        return _read_rest_of_key(cursor, "index", "")
     if cursor.take("FOREIGN", "KEY"):
-        return _read_foreign_key(cursor, symbol)
+        return [_read_foreign_key(cursor, symbol)]
     if _skip_constraint(cursor):
-        return AddKey("index", ())
+        return []
     if symbol:
         raise SqlSyntaxError(f"CONSTRAINT {symbol} {cursor.peek().text} is not known")
     return None
-
-
-def _read_primary_key(cursor: TokenCursor) -> AddKey:
-    """Read a primary key, from after PRIMARY KEY."""
-    tolerant = cursor.take("IF", "NOT", "EXISTS")
-    if cursor.peek() != (TokenKind.OTHER, "(") and cursor.word() != "USING":
-        cursor.name()  # MySQL accepts a name here, and ignores it.
-    skip_index_options(cursor)
-    key = AddKey("primary", read_key_columns(cursor), "PRIMARY", only_if_missing=tolerant)
-    skip_index_options(cursor)
-    return key
 
 
 def _skip_constraint(cursor: TokenCursor) -> bool:
@@ -70,16 +60,22 @@ def _skip_constraint(cursor: TokenCursor) -> bool:
     return True
 
 
-def _read_named_key(cursor: TokenCursor, kind: Literal["unique", "index"], symbol: str) -> AddKey:
-    """Read a key from its name on. A key without a name gets `symbol`, the name of its CONSTRAINT."""
+def _read_rest_of_key(cursor: TokenCursor, kind: Literal["primary", "unique", "index"], symbol: str) -> list[Action]:
+    """Read a key from its name on. A key without a name gets `symbol`, the name of its CONSTRAINT.
+
+    Returns:
+        The key; nothing for a key over expressions.
+    """
     tolerant = cursor.take("IF", "NOT", "EXISTS")
     name = symbol
-    if cursor.peek() != (TokenKind.OTHER, "(") and cursor.word() not in {"USING", "TYPE"}:
+    if not cursor.sees_symbol("(") and cursor.word() not in {"USING", "TYPE"}:
         name = cursor.name()
+    if kind == "primary":
+        name = "PRIMARY"  # MySQL ignores another name.
     skip_index_options(cursor)
-    key = AddKey(kind, read_key_columns(cursor), name, only_if_missing=tolerant)
+    columns = read_key_columns(cursor)
     skip_index_options(cursor)
-    return key
+    return [AddKey(kind, columns, name, only_if_missing=tolerant)] if columns else []
 
 
 def skip_index_options(cursor: TokenCursor) -> None:
@@ -102,7 +98,7 @@ _INDEX_OPTIONS = frozenset({"KEY_BLOCK_SIZE", "ENGINE_ATTRIBUTE", "SECONDARY_ENG
 def _read_foreign_key(cursor: TokenCursor, symbol: str) -> AddForeignKey:
     """Read a foreign key, from after FOREIGN KEY; `symbol`: the name of its CONSTRAINT."""
     tolerant = cursor.take("IF", "NOT", "EXISTS")
-    index_name = cursor.name() if cursor.peek() != (TokenKind.OTHER, "(") else ""
+    index_name = cursor.name() if not cursor.sees_symbol("(") else ""
     columns = read_key_columns(cursor)
     expect_word(cursor, "REFERENCES")
     key = replace(read_reference(cursor, columns), name=symbol, index_name=index_name)
@@ -120,9 +116,9 @@ def read_reference(cursor: TokenCursor, columns: tuple[str, ...]) -> ForeignKey:
         The foreign key, without a name.
     """
     parent = read_table_name(cursor)
-    parent_columns = read_key_columns(cursor) if cursor.peek() == (TokenKind.OTHER, "(") else ()
+    parent_columns = read_key_columns(cursor) if cursor.sees_symbol("(") else ()
     if cursor.take("MATCH"):
-        expect_any_word(cursor, "FULL", "PARTIAL", "SIMPLE")
+        expect_word(cursor, "FULL", "PARTIAL", "SIMPLE")
     actions: dict[str, str | None] = {}
     while cursor.sees("ON", "DELETE") or cursor.sees("ON", "UPDATE"):
         event = cursor.word(1)
@@ -134,9 +130,7 @@ def read_reference(cursor: TokenCursor, columns: tuple[str, ...]) -> ForeignKey:
 def _read_reference_action(cursor: TokenCursor) -> str | None:
     """Read what a foreign key does to rows, from after ON DELETE or ON UPDATE; None for an action that changes no row."""
     if cursor.take("SET"):
-        value = cursor.word()
-        expect_any_word(cursor, "NULL", "DEFAULT")
-        return f"SET {value}"
+        return f"SET {expect_word(cursor, 'NULL', 'DEFAULT')}"
     if cursor.take("CASCADE"):
         return "CASCADE"
     if not cursor.take("NO", "ACTION"):
@@ -150,12 +144,10 @@ def skip_check(cursor: TokenCursor) -> None:
     Raises:
         SqlSyntaxError: no expression in parentheses comes next.
     """
-    if cursor.peek() != (TokenKind.OTHER, "("):
+    if not cursor.sees_symbol("("):
         raise SqlSyntaxError(f"expected '(', found {cursor.peek().text!r}")
     cursor.skip_group()
-    if cursor.sees("NOT", "ENFORCED"):
-        cursor.at += 2
-    else:
+    if not cursor.take("NOT", "ENFORCED"):
         cursor.take("ENFORCED")
 
 
@@ -165,7 +157,7 @@ def read_key_columns(cursor: TokenCursor) -> tuple[str, ...]:
     columns: list[str] = []
     only_columns = True
     while True:
-        if cursor.peek() == (TokenKind.OTHER, "("):
+        if cursor.sees_symbol("("):
             only_columns = False
         else:
             columns.append(cursor.name())

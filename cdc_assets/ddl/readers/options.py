@@ -59,7 +59,7 @@ def skip_named_option(cursor: TokenCursor, names: AbstractSet[str]) -> bool:
 
     Storage engines of MariaDB define options of their own, which always have the equals sign.
     """
-    if cursor.word() not in names and not (cursor.word() and cursor.peek(1) == (TokenKind.OTHER, "=")):
+    if cursor.word() not in names and not (cursor.word() and cursor.sees_symbol("=", 1)):
         return False
     cursor.next()
     cursor.symbol("=")
@@ -82,7 +82,7 @@ def skip_value(cursor: TokenCursor) -> None:
     Raises:
         SqlSyntaxError: no value comes next.
     """
-    if cursor.peek() == (TokenKind.OTHER, "("):
+    if cursor.sees_symbol("("):
         cursor.skip_group()
         return
     cursor.symbol("-")

@@ -31,12 +31,11 @@ def read_other_object(cursor: TokenCursor) -> Statement:
     """
     if cursor.word() not in _OTHER_OBJECTS:
         raise SqlSyntaxError(f"CREATE, ALTER or DROP of {cursor.peek().text!r} is not known")
-    skip_other(cursor)
-    return Statement("other")
+    return read_other(cursor)
 
 
-def skip_other(cursor: TokenCursor) -> None:
-    """Skip the tokens to the end of the statement.
+def read_other(cursor: TokenCursor) -> Statement:
+    """Skip the tokens to the end of the statement, and return kind `other`.
 
     Raises:
         SqlSyntaxError: another statement follows.
@@ -45,6 +44,7 @@ def skip_other(cursor: TokenCursor) -> None:
     while not cursor.at_end:
         if cursor.done and not has_body:
             expect_end(cursor)
-            return
+            break
         has_body = has_body or cursor.word() in _OBJECTS_WITH_BODY
         cursor.next()
+    return Statement("other")

@@ -1,8 +1,11 @@
 """Read partitioning: PARTITION BY, and the alterations of a table's partitions."""
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from cdc_assets.ddl.actions import Action, MoveRows
 from cdc_assets.ddl.readers.options import expect_option
-from cdc_assets.ddl.readers.tokens import expect_any_word, expect_word
+from cdc_assets.ddl.readers.tokens import expect_word
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
 # Words that may follow PARTITION BY outside of parentheses.
@@ -22,13 +25,10 @@ def skip_partitioning(cursor: TokenCursor) -> None:
     """
     while not cursor.done:
         token = cursor.peek()
-        if token == (TokenKind.OTHER, "("):
+        is_value = token.kind in {TokenKind.NUMBER, TokenKind.STRING} or token.text in {"=", ","}
+        if cursor.sees_symbol("("):
             cursor.skip_group()
-        elif (
-            cursor.word() in _PARTITIONING_WORDS
-            or token.kind in {TokenKind.NUMBER, TokenKind.STRING}
-            or token.text in {"=", ","}
-        ):
+        elif is_value or cursor.word() in _PARTITIONING_WORDS:
             cursor.next()
         else:
             raise SqlSyntaxError(f"{token.text!r} is not expected in PARTITION BY")
@@ -37,13 +37,13 @@ def skip_partitioning(cursor: TokenCursor) -> None:
 def skip_partition_clause(cursor: TokenCursor) -> None:
     """Skip to the end of the statement: servers accept no other alteration after one of partitions."""
     while not cursor.done:
-        if cursor.peek() == (TokenKind.OTHER, "("):
+        if cursor.sees_symbol("("):
             cursor.skip_group()
         else:
             cursor.next()
 
 
-def read_partition(cursor: TokenCursor) -> list[Action]:
+def _read_partition(cursor: TokenCursor) -> list[Action]:
     """Skip PARTITION BY ..., or TiDB's option of one partition (PARTITION p ATTRIBUTES ...); no action."""
     if cursor.take("BY"):
         skip_partitioning(cursor)
@@ -53,41 +53,42 @@ def read_partition(cursor: TokenCursor) -> list[Action]:
     return []
 
 
-def read_partition_maintenance(cursor: TokenCursor) -> list[Action]:
+def _skip_maintenance(cursor: TokenCursor) -> list[Action]:
     """Skip an alteration that keeps the rows of all partitions (REBUILD PARTITION ...), or TiDB's REMOVE TTL; no action."""
-    expect_any_word(cursor, "PARTITION", "PARTITIONING", "FIRST", "MAXVALUE", "TTL")
+    expect_word(cursor, "PARTITION", "PARTITIONING", "FIRST", "MAXVALUE", "TTL")
     skip_partition_clause(cursor)
     return []
 
 
-def read_truncate_partition(cursor: TokenCursor) -> list[Action]:
-    """Read TRUNCATE PARTITION, which deletes rows without row events."""
-    expect_word(cursor, "PARTITION")
-    skip_partition_clause(cursor)
-    return [MoveRows("TRUNCATE PARTITION")]
+def _moving_rows(alteration: str) -> Callable[[TokenCursor], list[Action]]:
+    """Return the reader of an alteration that adds or deletes rows without row events, from after its first word."""
+
+    def read(cursor: TokenCursor) -> list[Action]:
+        if alteration.endswith("PARTITION"):
+            expect_word(cursor, "PARTITION")
+        skip_partition_clause(cursor)
+        return [MoveRows(alteration)]
+
+    return read
 
 
-def read_exchange_partition(cursor: TokenCursor) -> list[Action]:
-    """Read EXCHANGE PARTITION, which swaps rows with another table without row events."""
-    expect_word(cursor, "PARTITION")
-    skip_partition_clause(cursor)
-    return [MoveRows("EXCHANGE PARTITION")]
-
-
-def read_first_partition(cursor: TokenCursor) -> list[Action]:
-    """Read TiDB's FIRST PARTITION LESS THAN, which drops the partitions below that value."""
-    expect_word(cursor, "PARTITION")
-    skip_partition_clause(cursor)
-    return [MoveRows("FIRST PARTITION")]
-
-
-def read_discard_tablespace(cursor: TokenCursor) -> list[Action]:
-    """Read DISCARD TABLESPACE, also of partitions, which deletes rows without row events."""
-    skip_partition_clause(cursor)
-    return [MoveRows("DISCARD TABLESPACE")]
-
-
-def read_import_tablespace(cursor: TokenCursor) -> list[Action]:
-    """Read IMPORT TABLESPACE, also of partitions, which adds rows without row events."""
-    skip_partition_clause(cursor)
-    return [MoveRows("IMPORT TABLESPACE")]
+PARTITION_ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxyType(
+    {
+        "PARTITION": _read_partition,
+        "TRUNCATE": _moving_rows("TRUNCATE PARTITION"),
+        "EXCHANGE": _moving_rows("EXCHANGE PARTITION"),
+        # TiDB's FIRST PARTITION LESS THAN drops the partitions below that value.
+        "FIRST": _moving_rows("FIRST PARTITION"),
+        # Of the table, or of partitions.
+        "DISCARD": _moving_rows("DISCARD TABLESPACE"),
+        "IMPORT": _moving_rows("IMPORT TABLESPACE"),
+        **dict.fromkeys(
+            (
+                "REORGANIZE", "REBUILD", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR", "REMOVE", "UPGRADE", "COALESCE", "SPLIT",
+                "MERGE", "LAST",
+            ),
+            _skip_maintenance,
+        ),
+    }
+)  # fmt: skip
+"""The readers of alterations of partitions, by first word."""

@@ -11,24 +11,15 @@ def read_table_name(cursor: TokenCursor) -> TableName:
     return TableName(first, cursor.name()) if cursor.symbol(".") else TableName("", first)
 
 
-def expect_word(cursor: TokenCursor, word: str) -> None:
-    """Take this word.
+def expect_word(cursor: TokenCursor, *words: str) -> str:
+    """Take one of these words, and return it.
 
     Raises:
         SqlSyntaxError: another token comes next.
     """
-    if not cursor.take(word):
-        raise SqlSyntaxError(f"expected {word}, found {cursor.peek().text!r}")
-
-
-def expect_any_word(cursor: TokenCursor, *words: str) -> None:
-    """Take one of these words.
-
-    Raises:
-        SqlSyntaxError: another token comes next.
-    """
-    if not cursor.take_any(*words):
+    if not (word := cursor.take_any(*words)):
         raise SqlSyntaxError(f"expected {' or '.join(words)}, found {cursor.peek().text!r}")
+    return word
 
 
 def expect_kind(cursor: TokenCursor, kind: TokenKind) -> None:

@@ -5,8 +5,8 @@ refused, and each run looks at it again until its dump is mended; the other tabl
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from cdc_assets.config import DumpFormat, Feed, InitialLoad, TableLoad, split_pattern
 from cdc_assets.initial_load.dumps import DumpedTable, DumpError, Name, find_dumped_tables, read_dump_position
@@ -62,7 +62,7 @@ class Load:
         rows = [row | {"number": number} for number, row in enumerate([*plan.loaded, *plan.accepted], start=1)]
         cursor = LoadsCursor(
             sequence=_read_cursor(lake).sequence + 1,
-            settings=_settings_text(feed.initial_load),
+            settings=feed.initial_load.model_dump_json(),
             tables=len(rows),
             refused=sorted(plan.refused, key=lambda refused: (refused.database, refused.table)),
         )
@@ -70,8 +70,7 @@ class Load:
         return LoadReport(plan.accepted, plan.refused)
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """The loads of a feed, as far as they can be planned without Spark. Loads are rows of initial_load.
 
     Attributes:
@@ -79,14 +78,12 @@ class _Plan:
         accepted: the loads that are to be released.
         unchecked: the loads whose keys `check_key` has still to check.
         refused: the tables that cannot be loaded.
-        is_new: whether the plan differs from the committed one.
     """
 
     loaded: list[dict[str, Any]]
     accepted: list[dict[str, Any]]
     unchecked: list[dict[str, Any]]
     refused: list[RefusedLoad]
-    is_new: bool
 
 
 def _make_new_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan | None:
@@ -95,21 +92,20 @@ def _make_new_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan | No
     Raises:
         DumpError: as `Load.run`.
     """
-    cursor = _read_cursor(lake)
-    have_settings_changed = cursor.settings != _settings_text(load)
-    if not have_settings_changed and not cursor.refused and cursor.tables == len(_find_loaded(lake)):
+    cursor, released = _read_cursor(lake), lake.released_changes.cursor()
+    released_loads = released.loaded if released else set()
+    have_settings_changed = cursor.settings != load.model_dump_json()
+    if not have_settings_changed and not cursor.refused and cursor.tables == len(released_loads):
         return None
-    plan = _make_plan(lake, feed, load)
-    return plan if have_settings_changed or plan.is_new else None
-
-
-def _make_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
-    cursor, released_loads, committed = _read_cursor(lake), _find_loaded(lake), lake.load_rows()
+    committed, tables_with_changes = lake.load_rows(), lake.released_tables()
     loaded = [row for row in committed if (row["database"], row["table"], row["position"]) in released_loads]
-    tables_with_changes = lake.released_tables()
-    accepted_dumps = {dump_digest(row) for row in committed}
-    plan = _Plan(loaded, [], [], [], is_new=False)
+    accepted_dumps, refused_dumps = (
+        {dump_digest(row) for row in committed},
+        {r.dump: r for r in cursor.refused if r.dump},
+    )
+    plan = _Plan(loaded, [], [], [])
     for name, (row, damage) in sorted(_find_tables_to_load(lake.store, load, loaded).items()):
+        # The dumps of released loads are not looked at again.
         if not feed.takes(*name) or (row and (*name, row["position"]) in released_loads):
             continue
         row["is_reload"] = name in tables_with_changes
@@ -117,13 +113,13 @@ def _make_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan:
             plan.refused.append(RefusedLoad(*name, reason))
         elif (dump := dump_digest(row)) in accepted_dumps:
             plan.accepted.append(row)
-        elif (refused := next((r for r in cursor.refused if r.dump == dump), None)) is not None:
-            plan.refused.append(refused)
+        elif dump in refused_dumps:
+            plan.refused.append(refused_dumps[dump])
         else:
             plan.unchecked.append(row)
     has_same_dumps = {dump_digest(row) for row in (*loaded, *plan.accepted)} == accepted_dumps
-    is_same = has_same_dumps and plan.refused == cursor.refused
-    return replace(plan, is_new=bool(plan.unchecked) or not is_same)
+    is_same = has_same_dumps and not plan.unchecked and plan.refused == cursor.refused
+    return None if is_same and not have_settings_changed else plan
 
 
 def _find_position_error(lake: Lakehouse, row: Mapping[str, Any]) -> str:
@@ -137,16 +133,6 @@ def _find_position_error(lake: Lakehouse, row: Mapping[str, Any]) -> str:
 
 def _read_cursor(lake: Lakehouse) -> LoadsCursor:
     return lake.loads.cursor() or LoadsCursor(sequence=0)
-
-
-def _find_loaded(lake: Lakehouse) -> set[tuple[str, str, int]]:
-    """Return (database, table, position) of the loads that are released: their dumps are not looked at again."""
-    cursor = lake.released_changes.cursor()
-    return cursor.loaded if cursor else set()
-
-
-def _settings_text(load: InitialLoad) -> str:
-    return load.model_dump_json()
 
 
 def _find_tables_to_load(

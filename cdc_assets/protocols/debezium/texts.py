@@ -5,7 +5,6 @@ read becomes a text that no type has, so that it is quarantined.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,22 +13,8 @@ from pyspark.sql.types import DecimalType, TimestampNTZType
 from cdc_assets.mysql_types.casting import HEX
 from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.debezium.semantics import (
-    BASE64_BYTES,
-    BITS,
-    DECIMAL,
-    GEOMETRY,
-    HEX_BYTES,
-    ISO_DATE,
-    ISO_TIME,
-    ISO_TIMESTAMP,
-    SEMANTICS,
-    UNSTATED,
-    UNSTATED_BYTES,
-    UNSTATED_DECIMAL,
-    Field,
-    stands_for,
-)
+from cdc_assets.protocols.debezium import semantics
+from cdc_assets.protocols.debezium.semantics import Field, stands_for
 
 _Text = Callable[[Column, Field, MySQLType], Column]
 UNREADABLE = "unreadable: "
@@ -47,7 +32,7 @@ def mysql_text(value: Column, column: Field, mysql_type: MySQLType | None) -> Co
     Returns:
         STRING; NULL for NULL; bytes are base64, or `hex:` and hexadecimal digits.
     """
-    if mysql_type is None or column.semantic in {UNSTATED, "bytes"}:
+    if mysql_type is None or column.semantic in {semantics.UNSTATED, "bytes"}:
         return value
     read = _TEXT_OF.get(column.semantic)
     return value if read is None else F.coalesce(read(value, column, mysql_type), F.concat(F.lit(UNREADABLE), value))
@@ -145,7 +130,6 @@ def _unstated_decimal(value: Column, column: Field, mysql_type: MySQLType) -> Co
 
 
 _DAY = 86_400_000_000  # microseconds
-_FIRST = "1970-01-01 00:00:00"
 
 
 def _date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
@@ -165,29 +149,20 @@ def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
     """Return `[-]HH:MM:SS[.ffffff]` with the digits of the column's type; without a length as many as needed."""
     number = _microseconds(value, column)
     size = F.abs(number)
-    seconds = F.floor(size / 1_000_000)
-    hours = F.floor(size / 3_600_000_000).cast("string")
-    parts = [
-        F.when(F.length(hours) == 1, F.concat(F.lit("0"), hours)).otherwise(hours),
-        F.lpad((F.floor(size / 60_000_000) % 60).cast("string"), 2, "0"),
-        F.lpad((seconds % 60).cast("string"), 2, "0"),
-    ]
-    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
-    digits = mysql_type.length
-    shown = F.regexp_replace(fraction, "0+$", "") if digits is None else F.substring(fraction, 1, digits)
     sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
-    text = F.concat(sign, F.concat_ws(":", *parts), F.regexp_replace(F.concat(F.lit("."), shown), "[.]$", ""))
+    parts = [F.floor(size / 3_600_000_000), F.floor(size / 60_000_000) % 60, F.floor(size / 1_000_000) % 60]
+    clock = F.format_string("%s%02d:%02d:%02d.%06d", sign, *parts, size % 1_000_000)
+    digits = mysql_type.length
+    superfluous = r"[.]?0*\z" if digits is None else rf"[.]?[0-9]{{{6 - digits}}}\z"
     # MySQL's range is about 35 days.
-    return F.when(number.between(-50 * _DAY, 50 * _DAY), text)
+    return F.when(number.between(-50 * _DAY, 50 * _DAY), F.regexp_replace(clock, superfluous, ""))
 
 
 def _datetime(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
     """Return a date and time from the time since the epoch, which Debezium computes as if the source's clock were UTC."""
     number = _microseconds(value, column)
-    seconds = (number.cast(DecimalType(20, 0)) / F.lit(1_000_000)).cast(DecimalType(18, 6))
-    text = (F.lit(_FIRST).cast(TimestampNTZType()) + F.make_dt_interval(F.lit(0), F.lit(0), F.lit(0), seconds)).cast(
-        "string"
-    )
+    epoch = F.lit("1970-01-01").cast(TimestampNTZType())
+    text = F.timestamp_add("MICROSECOND", number, epoch).cast("string")
     # Somewhat more than the years from 0 to 9999.
     return F.when(number.between(-719_000 * _DAY, 3_000_000 * _DAY), text)
 
@@ -245,28 +220,26 @@ def _geometry(value: Column, column: Field, mysql_type: MySQLType) -> Column:  #
     return F.concat(F.lit(HEX), _reversed_bytes(F.lpad(F.hex(fits), 8, "0")), wkb)
 
 
-_TEXT_OF: Mapping[str, _Text] = MappingProxyType(
-    {
-        "boolean": _boolean,
-        "int64": _integer,
-        "double": _double,
-        "string": _string,
-        BITS: _bits,
-        HEX_BYTES: _hex_bytes,
-        BASE64_BYTES: _base64_bytes,
-        UNSTATED_BYTES: _unstated_bytes,
-        DECIMAL: _decimal,
-        UNSTATED_DECIMAL: _unstated_decimal,
-        "io.debezium.data.Enum": _enum,
-        "io.debezium.time.ZonedTimestamp": _timestamp,
-        "io.debezium.time.Year": _year,
-        "io.debezium.data.geometry.Point": _geometry,
-        GEOMETRY: _geometry,
-        **{name: _date for name, row in SEMANTICS.items() if row.text == "date"},
-        **{name: _time for name, row in SEMANTICS.items() if row.text == "time"},
-        **{name: _datetime for name, row in SEMANTICS.items() if row.text.startswith("datetime")},
-        ISO_DATE: _iso_date,
-        ISO_TIME: _iso_time,
-        ISO_TIMESTAMP: _iso_timestamp,
-    }
-)
+_TEXT_OF: Mapping[str, _Text] = {
+    "boolean": _boolean,
+    "int64": _integer,
+    "double": _double,
+    "string": _string,
+    semantics.BITS: _bits,
+    semantics.HEX_BYTES: _hex_bytes,
+    semantics.BASE64_BYTES: _base64_bytes,
+    semantics.UNSTATED_BYTES: _unstated_bytes,
+    semantics.DECIMAL: _decimal,
+    semantics.UNSTATED_DECIMAL: _unstated_decimal,
+    "io.debezium.data.Enum": _enum,
+    "io.debezium.time.ZonedTimestamp": _timestamp,
+    "io.debezium.time.Year": _year,
+    "io.debezium.data.geometry.Point": _geometry,
+    semantics.GEOMETRY: _geometry,
+    **{name: _date for name, row in semantics.SEMANTICS.items() if row.text == "date"},
+    **{name: _time for name, row in semantics.SEMANTICS.items() if row.text == "time"},
+    **{name: _datetime for name, row in semantics.SEMANTICS.items() if row.text.startswith("datetime")},
+    semantics.ISO_DATE: _iso_date,
+    semantics.ISO_TIME: _iso_time,
+    semantics.ISO_TIMESTAMP: _iso_timestamp,
+}

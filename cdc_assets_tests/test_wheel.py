@@ -76,6 +76,7 @@ def test_the_wheel_has_the_code_its_templates_and_both_jars_and_no_test(wheel: P
     (stores,) = [name for name in names if name.startswith("cdc_assets/spark/native/cdc-assets-stores-")]
     assert [name for name in names if name.endswith(".jar")] == sorted([core, stores])
     assert "cdc_assets/operations/inspect/templates/dagster.yaml" in names
+    assert "cdc_assets/protocols/simple/message.avsc" in names
     assert {name.partition("/")[0] for name in names if not name.startswith("cdc_assets-")} == {"cdc_assets"}
 
 

@@ -1,10 +1,9 @@
 """The interface of a protocol: everything that the pipeline must know of a protocol, in one object."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -16,7 +15,7 @@ from cdc_assets.mysql_types.types import MySQLType, UnknownType, parse_type
 from cdc_assets.type_checks.row_images import Observation
 
 if TYPE_CHECKING:
-    from cdc_assets.type_checks.observations import Rules
+    from cdc_assets.type_checks.rules import Rules
 
 
 class Envelope(NamedTuple):
@@ -38,7 +37,7 @@ class Envelope(NamedTuple):
 
 # Schema id -> the schema's text in the schema registry; None if the registry has no schema of this id.
 SchemaTexts = Mapping[SchemaId, str | None]
-NO_SCHEMAS: SchemaTexts = MappingProxyType({})
+NO_SCHEMAS: SchemaTexts = {}
 
 
 class DeniedSetting(NamedTuple):
@@ -89,13 +88,13 @@ class WireColumn:
 
     Attributes:
         name: the column's name.
-        wire_type: what messages state of its type, in the protocol's own form; None if they state no type.
+        wire_type: what messages state of its type, in the protocol's own form, hashable; None if they state no type.
         is_guessed: whether messages state no type, so that `wire_type` is an assumption.
         is_loaded: whether the layout is a dump's, not a message's.
     """
 
     name: str
-    wire_type: Hashable
+    wire_type: Any
     is_guessed: bool = False
     is_loaded: bool = False
 
@@ -162,7 +161,7 @@ class Protocol(Reader):
     name: ClassVar[str]
     codes_called: ClassVar[str]
     events_a_record: ClassVar[int] = 1
-    settings: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    settings: ClassVar[Mapping[str, str]] = {}
     joins_pairs: ClassVar[bool] = True
     numbers_schemas: ClassVar[bool] = False
     carries_schemas: ClassVar[bool] = False

@@ -1,5 +1,6 @@
 """Steps that all decoders share: derived columns of events, watermarks that cannot be right, limits of names."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
@@ -79,6 +80,11 @@ def source_details(**fields: Column) -> Column:
     typed = {f.name: fields.get(f.name, F.lit(None)).try_cast(f.dataType) for f in SOURCE_DETAILS}
     details = F.struct(*[value.alias(name) for name, value in typed.items()])
     return F.when(F.coalesce(*[fields[name] for name in fields]).isNotNull(), details)
+
+
+def look_up(values: Mapping[str, str], key: Column) -> Column:
+    """Return the value of a key, STRING; NULL for a key that `values` lacks."""
+    return F.try_element_at(F.create_map(*[F.lit(str(each)) for pair in values.items() for each in pair]), key)
 
 
 def record_bytes(value: Column, index: Column | None = None) -> Column:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
-from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -12,19 +11,18 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from cdc_assets.lakehouse import schema
 
-# Types of fields; every field may also be null. An array is a list with the type of its elements, as [TEXT]; an object is a
-# mapping of its fields.
-TEXT = "text"
-ANY = "any"  # any JSON value: a text itself, anything else as its JSON text
-JSON = "json"  # any JSON value except a text, as its JSON text
-TEXTS = "texts"  # an object of texts, as its JSON text, sorted by name
-INTS = "ints"  # an object of INTs, as its JSON text
-INT = "int"
-BIGINT = "bigint"
-BOOLEAN = "boolean"
-_NOT_STRING: Mapping[str, DataType] = MappingProxyType(
-    {INT: schema.INT, BIGINT: schema.BIGINT, BOOLEAN: schema.BOOLEAN}
-)
+# The types of single values, with Spark's types of what is read; every field may also be null. An array is a list with the
+# type of its elements, as ["text"]; an object is a mapping of its fields.
+_SPARK_TYPES: Mapping[str, DataType] = {
+    "text": schema.STRING,
+    "any": schema.STRING,  # any JSON value: a text itself, anything else as its JSON text
+    "json": schema.STRING,  # any JSON value except a text, as its JSON text
+    "texts": schema.STRING,  # an object of texts, as its JSON text, sorted by name
+    "ints": schema.STRING,  # an object of INTs, as its JSON text
+    "int": schema.INT,
+    "bigint": schema.BIGINT,
+    "boolean": schema.BOOLEAN,
+}
 # The field name that marks a `columns_field`.
 _EACH = "*"
 _COLUMNS = schema.struct(
@@ -43,11 +41,11 @@ def read(value: Column, message: Mapping[str, FieldType]) -> Column:
     """Read a BINARY value as one JSON object with these fields.
 
     Out: STRUCT of `m`, the message, and `wrong` STRING, the reason of the quarantine if the value cannot be read: it is not
-    UTF-8, not JSON, or a field has another type. JSON texts have no blanks, and are unchanged otherwise. A field of TEXTS or
-    INTS whose value is neither an object nor a text has that value unchanged.
+    UTF-8, not JSON, or a field has another type. JSON texts have no blanks, and are unchanged otherwise. A field of `texts`
+    or `ints` whose value is neither an object nor a text has that value unchanged.
     """
     returns = schema.struct(m=spark_type_of(message), wrong=schema.STRING)
-    return F.call_function("cdc_json_message", value, F.lit(json.dumps(dict(message))), F.lit(returns.json()))
+    return F.call_function("cdc_json_message", value, F.lit(json.dumps(message)), F.lit(returns.json()))
 
 
 def has_fields(*names: str) -> Column:
@@ -60,7 +58,7 @@ def has_fields(*names: str) -> Column:
 
 
 def read_row(image: Column, columns: Sequence[str]) -> Column:
-    """Return a row image, the text of a JSON object from `read`, as a STRUCT of these columns, each of type ANY."""
+    """Return a row image, the text of a JSON object from `read`, as a STRUCT of these columns, each of type `any`."""
     returns = StructType([StructField(name, schema.STRING) for name in columns])
     return F.call_function("cdc_json_row", image, F.lit(json.dumps(columns)), F.lit(returns.json()))
 
@@ -84,7 +82,7 @@ def columns_field(keys: Sequence[tuple[int, int]], unsupported: int) -> "FieldTy
 def spark_type_of(field_type: FieldType) -> DataType:
     """Return the Spark type of a field that is read."""
     if isinstance(field_type, str):
-        return _NOT_STRING.get(field_type, schema.STRING)
+        return _SPARK_TYPES[field_type]
     if isinstance(field_type, list):
         return ArrayType(spark_type_of(field_type[0]))
     if _EACH in field_type:

@@ -130,7 +130,10 @@ class Broker:
             ]
             offsets = None
             try:
-                offsets = self.earliest_offsets(partitions), self.latest_offsets(partitions)
+                offsets = (
+                    self._offsets(partitions, OffsetSpec.earliest()),
+                    self._offsets(partitions, OffsetSpec.latest()),
+                )
             except UnknownTopicError:
                 if time.monotonic() > deadline:
                     raise
@@ -145,14 +148,6 @@ class Broker:
         for each in partitions:
             bounds[each.topic][each.partition] = OffsetBounds(earliest[each], latest[each])
         return {name: Topic(topic_id, bounds[name]) for name, (topic_id, _) in topics.items()}
-
-    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset that the broker still has of each partition."""
-        return self._offsets(partitions, OffsetSpec.earliest())
-
-    def latest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset that the next record of each partition will get."""
-        return self._offsets(partitions, OffsetSpec.latest())
 
     def offsets_at(self, partitions: Iterable[TopicPartition], instant: datetime) -> dict[TopicPartition, int]:
         """Return the offset of each partition's first record at or after an instant; -1 if there is no such record."""

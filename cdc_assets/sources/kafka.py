@@ -59,13 +59,8 @@ class ReadPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan in the form in which a cursor stores it."""
-        return {
-            "ranges": nest_by_topic({partition: list(offsets) for partition, offsets in self.ranges.items()}),
-            "ids": dict(self.ids),
-            "restarted": sorted(self.restarted),
-            "left": self.left,
-            "fixed_at": self.fixed_at,
-        }
+        ranges = nest_by_topic({partition: list(offsets) for partition, offsets in self.ranges.items()})
+        return vars(self) | {"ranges": ranges, "restarted": sorted(self.restarted)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReadPlan":
@@ -75,7 +70,7 @@ class ReadPlan:
             for topic, partitions in stored["ranges"].items()
             for number, offsets in partitions.items()
         }
-        return cls(ranges, stored["ids"], frozenset(stored["restarted"]), stored["left"], stored["fixed_at"])
+        return cls(**{**stored, "ranges": ranges, "restarted": frozenset(stored["restarted"])})
 
 
 def nest_by_topic(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:

@@ -3,7 +3,7 @@
 The stage change_events decodes new records, and replay_quarantine decodes undecodable records again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
@@ -19,7 +19,7 @@ from cdc_assets.protocols.events import reject_watermarks_ahead
 from cdc_assets.sources.schema_registry import RegistryError, fetch_schema
 
 # Spark plans a reader for each schema, and the size of a plan must not follow the number of tables.
-SCHEMAS_A_PLAN = 16
+_SCHEMAS_A_PLAN = 16
 
 # The schemas that one record names, in the order of `Protocol.schema_ids`; None for a part without an id.
 _Ids = tuple[SchemaId | None, ...]
@@ -40,10 +40,11 @@ def decode_records(lake: Lakehouse, feed: Feed, raw: DataFrame) -> Iterator[Data
         return
     combinations = _list_combinations(raw, id_columns)
     schemas = _complete_schemas(lake, settings, {schema for ids in combinations for schema in ids if schema})
-    groups = list(_group_combinations(combinations))
+    size = _SCHEMAS_A_PLAN // len(id_columns)
+    groups = [combinations[start : start + size] for start in range(0, len(combinations) or 1, size)]
     for group in groups:
-        is_in_group = reduce(or_, (_has_ids(id_columns, ids) for ids in group))
-        records = raw if len(groups) == 1 else raw.where(is_in_group)
+        is_single = len(groups) == 1
+        records = raw if is_single else raw.where(reduce(or_, (_has_ids(id_columns, ids) for ids in group)))
         group_schemas = {schema: schemas[schema] for ids in group for schema in ids if schema}
         decoded = protocol.with_schemas(group_schemas).decode(records, feed)
         yield reject_watermarks_ahead(decoded, feed.max_watermark_lead)
@@ -54,20 +55,6 @@ def _list_combinations(raw: DataFrame, id_columns: tuple[Column, ...]) -> list[_
     rows = raw.select(*[column.alias(f"id_{n}") for n, column in enumerate(id_columns)]).distinct().collect()
     combinations = [tuple(SchemaId(IdKind(id_["kind"]), id_["number"]) if id_ else None for id_ in row) for row in rows]
     return sorted(combinations, key=lambda ids: [(schema is not None, schema or ()) for schema in ids])
-
-
-def _group_combinations(combinations: Iterable[_Ids]) -> Iterator[list[_Ids]]:
-    """Yield groups of combinations with at most `SCHEMAS_A_PLAN` schemas each; without combinations, one empty group."""
-    group: list[_Ids] = []
-    schemas: set[SchemaId] = set()
-    for ids in combinations:
-        added = {schema for schema in ids if schema}
-        if group and len(schemas | added) > SCHEMAS_A_PLAN:
-            yield group
-            group, schemas = [], set()
-        group.append(ids)
-        schemas |= added
-    yield group
 
 
 def _has_ids(id_columns: tuple[Column, ...], ids: _Ids) -> Column:

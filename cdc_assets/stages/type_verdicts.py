@@ -52,7 +52,7 @@ def check_event_types(
         Rows of type_observations without the column `batch`.
     """
     # pandera is slow to import, and a run without events does not need it.
-    from cdc_assets.type_checks.observations import MySQLTypes  # noqa: PLC0415
+    from cdc_assets.type_checks.rules import MySQLTypes  # noqa: PLC0415
     from cdc_assets.type_checks.validation import find_broken_rules  # noqa: PLC0415
 
     rules, columns = protocol_of(feed).type_rules(feed), feed.columns

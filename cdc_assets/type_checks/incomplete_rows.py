@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
@@ -12,7 +11,7 @@ from cdc_assets.type_checks.values import DESCRIBED, LEFT_OUT, ValueClass
 # The verdict on a column that rows lack, as long as no row of the table has it.
 LEFT_OUT_OF_ALL = "ok: no row of the table has the column"
 # The classes of observations of such columns, each with its verdict.
-LACKING: Mapping[str, str] = MappingProxyType({LEFT_OUT: LEFT_OUT_OF_ALL, ValueClass.NO_KEY: str(ValueClass.NO_KEY)})
+LACKING: Mapping[str, str] = {LEFT_OUT: LEFT_OUT_OF_ALL, ValueClass.NO_KEY: str(ValueClass.NO_KEY)}
 # The classes of observations that have no value in a row.
 _NO_VALUE = frozenset({*LACKING, DESCRIBED, ValueClass.MISSING, ValueClass.CORRUPTED})
 # What to do about a table that such a column blocks.

@@ -5,17 +5,15 @@ they are counted once a layout. A second pass looks at their values, and returns
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.binlog import file_number
-from cdc_assets.lakehouse.change_events import Kind
-from cdc_assets.mysql_types.types import parsed
 from cdc_assets.type_checks.declared_types import SchemaRows
 from cdc_assets.type_checks.occurrences import (
     OCCURRENCE_FIELDS,
@@ -34,7 +32,6 @@ from cdc_assets.type_checks.row_images import (
     Stretch,
     find_missing_columns,
 )
-from cdc_assets.type_checks.validation import FAILING_VALUE, pa
 from cdc_assets.type_checks.values import (
     ABSENT,
     ANY,
@@ -49,66 +46,6 @@ from cdc_assets.type_checks.values import (
 
 # An `Observation` has these fields, `mysql_type`, `OCCURRENCE_FIELDS`, and fields of the protocol's own.
 COLUMN_FIELDS = ["database", "table", "column"]
-
-
-class Rules(NamedTuple):
-    """The type rules of a protocol.
-
-    Attributes:
-        observe: change events, rows of table_schemas, the types that the feeds file gives, and the columns that rows of
-            earlier runs had -> observations.
-        model: the rules beside those of `MySQLTypes`.
-        fields: the fields that tell observations apart.
-        expected: an observation -> what the reference prescribes for it, for people.
-    """
-
-    observe: Callable[[DataFrame, SchemaRows, Mapping[str, str], Earlier], list[Observation]]
-    model: type[pa.DataFrameModel]
-    fields: tuple[str, ...]
-    expected: Callable[[Mapping[str, Any]], str]
-
-
-# The verdicts on a column whose message names no type, and on one whose type no reference table has.
-NO_TYPE, NO_SUCH_TYPE = "the message names no type of the column", "no type that the reference has"
-
-
-class MySQLTypes(pa.DataFrameModel):
-    """The rule of mysql_type_mapping: every column has a type that MySQL has."""
-
-    mysql_type: object = pa.Field(nullable=True)
-    type_optional: object = pa.Field(coerce=True, nullable=True)
-    value_class: object = pa.Field()
-
-    @pa.dataframe_check(name="is_mysql_type", error="not a MySQL type")
-    def is_mysql_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
-        """Check a type's text; `names_type` and `has_type` judge a missing type."""
-        texts = frame["mysql_type"]
-        return texts.isna() | texts.isin([t for t in texts.dropna().unique() if parsed(t) is not None])
-
-    @pa.dataframe_check(name="names_type", error=NO_TYPE)
-    def names_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
-        """Check that there is a type, unless the protocol documents that it may be missing.
-
-        `has_type` judges a column of the row that the message does not list at all.
-        """
-        may_lack = frame["type_optional"].isin([True]) | (frame["value_class"] == ValueClass.UNTYPED)
-        return frame["mysql_type"].notna() | may_lack
-
-    @pa.dataframe_check(name="has_type", error=str(ValueClass.UNTYPED))
-    def has_type(cls, frame: Any) -> Any:  # noqa: ANN401, N805
-        """Check that the message lists each column of its row."""
-        return frame["value_class"] != ValueClass.UNTYPED
-
-
-class ValuesFit(pa.DataFrameModel):
-    """The rule that every value is one that its type holds. Each protocol's model extends it."""
-
-    value_class: object = pa.Field()
-
-    @pa.check("value_class", name="value_fits_type", error=FAILING_VALUE)
-    def value_fits_type(cls, classes: Any) -> Any:  # noqa: ANN401, N805 -- pandera's form
-        """Check a value's class; `MySQLTypes.has_type` judges a column without a type."""
-        return ~classes.isin([c for c in ValueClass if c is not ValueClass.UNTYPED])
 
 
 @dataclass(frozen=True)
@@ -389,8 +326,3 @@ def _count_remarks(rows: DataFrame, layouts: Sequence[RowLayout], *, has_wire_ty
     sample = F.min_by("text", F.expr(PLACE_NUMBER)).alias("sample")
     counts: list[dict[str, Any]] = remarks.groupBy(*keys).agg(*occurrence_aggregates(), sample).toArrow().to_pylist()
     return counts
-
-
-def select_row_events(events: DataFrame) -> DataFrame:
-    """Return the events of kind row."""
-    return events.where(F.col("kind") == str(Kind.ROW))

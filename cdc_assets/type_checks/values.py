@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
-from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import Column
@@ -67,7 +66,7 @@ ANY = "any"
 # The readings that a value may have where the message does not state how it is written. The class of such a value joins
 # those that fit by `_OR`.
 HEX, BASE64, DIGITS = "hex", "base64", "digits"
-SECOND_PARTS: Mapping[str, int] = MappingProxyType({"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9})
+SECOND_PARTS: Mapping[str, int] = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 _OR = " or "
 _READINGS = frozenset({HEX, BASE64, DIGITS, *SECOND_PARTS})
 # The class of NULL, 0 and other values that show no reading.
@@ -134,25 +133,22 @@ _CLASSES_BY_NAME = {each.name: str(each) for each in ValueClass} | {
     "UPPER": UPPER,
     "SHOWS_NO_READING": SHOWS_NO_READING,
 }
-_NAMES_BY_CLASS = {value_class: name for name, value_class in _CLASSES_BY_NAME.items()}
 
-_FORMS: Mapping[Family, TextForm] = MappingProxyType(
-    {
-        Family.INTEGER: TextForm.INTEGER,
-        Family.BIT: TextForm.INTEGER,
-        Family.DECIMAL: TextForm.DECIMAL,
-        Family.FLOAT: TextForm.DOUBLE,
-        Family.TEXT: TextForm.TEXT,
-        Family.ENUM: TextForm.LABEL,
-        Family.SET: TextForm.INTEGER,
-        Family.DATE: TextForm.DATE,
-        Family.DATETIME: TextForm.DATETIME,
-        Family.TIMESTAMP: TextForm.TIMESTAMP,
-        Family.TIME: TextForm.TIME,
-        Family.YEAR: TextForm.YEAR,
-        Family.JSON: TextForm.JSON,
-    }
-)
+_FORMS: Mapping[Family, TextForm] = {
+    Family.INTEGER: TextForm.INTEGER,
+    Family.BIT: TextForm.INTEGER,
+    Family.DECIMAL: TextForm.DECIMAL,
+    Family.FLOAT: TextForm.DOUBLE,
+    Family.TEXT: TextForm.TEXT,
+    Family.ENUM: TextForm.LABEL,
+    Family.SET: TextForm.INTEGER,
+    Family.DATE: TextForm.DATE,
+    Family.DATETIME: TextForm.DATETIME,
+    Family.TIMESTAMP: TextForm.TIMESTAMP,
+    Family.TIME: TextForm.TIME,
+    Family.YEAR: TextForm.YEAR,
+    Family.JSON: TextForm.JSON,
+}
 
 
 def integer_limits(low: int, high: int) -> Limits:
@@ -231,7 +227,7 @@ def _number_range(mysql_type: MySQLType, family: Family) -> Range | None:
 
 
 def class_of(name: str | None) -> str | None:
-    """Return the class whose name a remark has in `class`; the readings that fit a value have no other name."""
+    """Return the class whose name a remark has in `class`; `Limits.null`, and the readings that fit, have no other name."""
     return None if name is None else _CLASSES_BY_NAME.get(name, name)
 
 
@@ -254,12 +250,12 @@ def find_remarks(
 
     Returns:
         ARRAY<STRUCT<name, wire, class, text>> of STRINGs. `wire` is the wire type where it is not the usual one. `class` is
-        the name of a `ValueClass`, ABSENT, LOWER, UPPER or SHOWS_NO_READING, or the readings that fit; NULL where only the
-        wire type is unusual. `text` is the beginning of the value.
+        the name of a `ValueClass`, ABSENT, LOWER, UPPER or SHOWS_NO_READING, or the readings that fit, or `Limits.null`;
+        NULL where only the wire type is unusual. `text` is the beginning of the value.
     """
     layouts = {
         layout_hash: {
-            "columns": [_describe_limits(name, limits) for name, limits in columns],
+            "columns": [{"name": name, **limits._asdict()} for name, limits in columns],
             "required": list(required),
         }
         for layout_hash, (columns, required) in columns_by_hash.items()
@@ -270,10 +266,3 @@ def find_remarks(
 
 
 _REMARKS = array(struct(**dict.fromkeys(["name", "wire", "class", "text"], STRING)))
-
-
-def _describe_limits(name: str, limits: Limits) -> dict[str, object]:
-    """Return a column's limits as the JVM function reads them; ranges are texts, as JSON numbers may lose digits."""
-    ranges = None if limits.ranges is None else [str(bound) for bound in limits.ranges]
-    null = None if limits.null is None else _NAMES_BY_CLASS[limits.null]
-    return {"name": name, **limits._asdict(), "form": str(limits.form), "null": null, "ranges": ranges}

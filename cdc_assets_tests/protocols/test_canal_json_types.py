@@ -10,7 +10,7 @@ from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.schema import conform
 from cdc_assets.mysql_types.descriptors import TYPES
 from cdc_assets.mysql_types.jdbc import JDBC, Source
-from cdc_assets.protocols.canal_json.type_rules import JdbcCodes, observe_types
+from cdc_assets.protocols.canal_json.type_rules import CanalJsonRules, JdbcCodes
 from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets_tests.support import frame_of_rows
 
@@ -65,7 +65,7 @@ def permitted(
         rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
-    found = observe_types(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), sources)
+    found = CanalJsonRules(sources).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
     assert sorted(int(o["table"]) for o in found) == list(range(len(cases)))
     fine = {int(o["table"]) for o, told in zip(found, find_broken_rules(found, JdbcCodes), strict=True) if told == OK}
     return [at in fine for at in range(len(cases))]
@@ -102,7 +102,7 @@ def test_without_the_extension_ticdcs_codes_go_by_their_values_all_the_same(spar
         rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
-    found = observe_types(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), BOTH)
+    found = CanalJsonRules(BOTH).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
     classes = {(o["table"], o["column"]): o["value_class"] for o in found}
     assert classes == {
         ("0", "c"): "not the code of this value",

@@ -11,25 +11,13 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.protocols.keys import key_values
-from cdc_assets.protocols.messages import (
-    ANY,
-    BIGINT,
-    BOOLEAN,
-    INT,
-    INTS,
-    JSON,
-    TEXT,
-    TEXTS,
-    FieldType,
-    columns_field,
-    overlay,
-    read,
-)
+from cdc_assets.protocols.messages import FieldType, columns_field, overlay, read
 from cdc_assets_tests.support import frame_of_rows
 
 WANTED: Mapping[str, FieldType] = {
-    "text": TEXT, "any": ANY, "json": JSON, "texts": TEXTS, "ints": INTS, "int": INT, "bigint": BIGINT, "boolean": BOOLEAN,
-    "list": [TEXT], "inner": {"text": TEXT, "int": INT},
+    "text": "text", "any": "any", "json": "json", "texts": "texts", "ints": "ints", "int": "int",
+    "bigint": "bigint", "boolean": "boolean",
+    "list": ["text"], "inner": {"text": "text", "int": "int"},
     "columns": columns_field([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
 }  # fmt: skip
 # Any text but halves of characters, which JSON may have and no text in Spark.
@@ -91,7 +79,7 @@ def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The rule of the key is that of `ticdc-open-protocol`: flags 2, 8, 16 without 64; else `h`."""
     code, flags, handle = (
         {n: expected(kind, c.get(name)) for n, c in columns.items()}
-        for name, kind in (("t", INT), ("f", INT), ("h", BOOLEAN))
+        for name, kind in (("t", "int"), ("f", "int"), ("h", "boolean"))
     )
     valued = all("v" in c for c in columns.values())
     result = {
@@ -120,23 +108,23 @@ def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def expected_one(field_type: str, value: Any) -> Any:
     values = value.values() if isinstance(value, dict) else ()
     fits = {
-        TEXT: isinstance(value, str),
-        ANY: True,
-        JSON: not isinstance(value, str),
-        TEXTS: not isinstance(value, str) and all(isinstance(v, str) for v in values),
-        INTS: not isinstance(value, str) and all(whole_number(v, 32) for v in values),
-        INT: whole_number(value, 32),
-        BIGINT: whole_number(value, 64),
-        BOOLEAN: isinstance(value, bool),
+        "text": isinstance(value, str),
+        "any": True,
+        "json": not isinstance(value, str),
+        "texts": not isinstance(value, str) and all(isinstance(v, str) for v in values),
+        "ints": not isinstance(value, str) and all(whole_number(v, 32) for v in values),
+        "int": whole_number(value, 32),
+        "bigint": whole_number(value, 64),
+        "boolean": isinstance(value, bool),
     }
     if not fits[field_type]:
         raise OtherTypeError
-    if field_type == TEXTS and isinstance(value, dict):
+    if field_type == "texts" and isinstance(value, dict):
         entries = sorted((f"{as_text(n)}:{as_text(v)}".encode() for n, v in value.items()))
         return "{" + b",".join(entries).decode() + "}"
-    if field_type in {JSON, TEXTS, INTS}:
+    if field_type in {"json", "texts", "ints"}:
         return as_text(value)
-    return as_text(value) if field_type == ANY and not isinstance(value, str) else value
+    return as_text(value) if field_type == "any" and not isinstance(value, str) else value
 
 
 def as_type(kind: type, value: Any) -> Any:

@@ -14,7 +14,7 @@ from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.simple.type_rules import limits_in
 from cdc_assets.stages import DECODE, INGEST, SCHEMAS
-from cdc_assets.type_checks.observations import NO_SUCH_TYPE
+from cdc_assets.type_checks.rules import NO_SUCH_TYPE
 from cdc_assets_tests.protocols.simple_encoder import Table, column
 from cdc_assets_tests.support import RECORDED, Chain, bytes_of, frame_of_rows, make_feed, read_lines, record
 from cdc_assets_tests.type_checks.judging import Verdicts, check_types

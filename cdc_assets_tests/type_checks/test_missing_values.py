@@ -10,18 +10,18 @@ from cdc_assets.protocols.debezium import type_rules as debezium
 from cdc_assets.protocols.debezium.semantics import UNSTATED
 from cdc_assets.protocols.open_protocol import type_rules as open_protocol
 from cdc_assets.protocols.simple import type_rules as simple
-from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
+from cdc_assets.type_checks.rules import NO_SUCH_TYPE, NO_TYPE, MySQLTypes, Rules
 from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets.type_checks.values import ValueClass
 
 pytestmark = pytest.mark.fast
 
 RULES: dict[str, Rules] = {
-    "canal-json": canal_json.make_rules(frozenset({"spec"})),
-    "open-protocol": open_protocol.make_rules(),
-    "simple": simple.make_rules(),
-    "debezium": debezium.make_rules(),
-    "debezium, a schema change": debezium.make_rules(),
+    "canal-json": canal_json.CanalJsonRules(frozenset({"spec"})),
+    "open-protocol": open_protocol.OpenProtocolRules(),
+    "simple": simple.SimpleRules(),
+    "debezium": debezium.DebeziumRules(),
+    "debezium, a schema change": debezium.DebeziumRules(),
 }
 PLACE: dict[str, Any] = {"database": "d", "table": "t", "column": "c"}
 # An observation of each protocol that breaks no rule.

@@ -15,7 +15,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.type_observations import Refused, TypesCursor
 from cdc_assets.stages import DECODE, INGEST, SCHEMAS, TYPES
 from cdc_assets.stages import types as stage_of_types
-from cdc_assets.type_checks.observations import NO_SUCH_TYPE, NO_TYPE
+from cdc_assets.type_checks.rules import NO_SUCH_TYPE, NO_TYPE
 from cdc_assets_tests.laws.test_dialects import records_of, settings_of
 from cdc_assets_tests.support import RECORDED, Chain, Rows, Stream, ddl, frame_of_rows, make_feed, tso, watermark
 from cdc_assets_tests.type_checks.judging import check_types

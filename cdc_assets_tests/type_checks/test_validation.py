@@ -14,7 +14,7 @@ pytestmark = pytest.mark.fast
 def test_its_import_leaves_the_environment_unchanged() -> None:
     """pandera's import sets SPARK_LOCAL_IP and another variable, which Spark and processes started later would obey."""
     program = (
-        "import os; before = dict(os.environ); import cdc_assets.type_checks.observations as o; "
+        "import os; before = dict(os.environ); import cdc_assets.type_checks.rules as o; "
         "assert dict(os.environ) == before, set(os.environ) ^ set(before); print(o.pa.__name__)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)

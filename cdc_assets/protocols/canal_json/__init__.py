@@ -23,7 +23,7 @@ from cdc_assets.protocols.messages import has_fields
 from cdc_assets.protocols.payload import resolve_claim_checks
 
 if TYPE_CHECKING:
-    from cdc_assets.type_checks.observations import Rules
+    from cdc_assets.type_checks.rules import Rules
 
 _WITHOUT_EXTENSION = DeniedSetting(
     "tidb_extension: true",
@@ -90,6 +90,6 @@ class CanalJson(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":
         """Return the rules for types and JDBC codes: TiCDC's, and without the extension Canal's too."""
-        from cdc_assets.protocols.canal_json.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.canal_json.type_rules import CanalJsonRules  # noqa: PLC0415 -- importing pandera is slow
 
-        return make_rules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))
+        return CanalJsonRules(frozenset({"spec"}) if feed.tidb_extension else frozenset({"spec", "canal"}))

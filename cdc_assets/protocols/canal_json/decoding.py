@@ -1,7 +1,6 @@
 """Decoding of Canal-JSON: raw records -> change events."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -9,29 +8,18 @@ from pyspark.sql import functions as F
 from cdc_assets import tso
 from cdc_assets.lakehouse.change_events import CONTRADICTS_SETTINGS, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
-from cdc_assets.protocols.messages import (
-    ANY,
-    BIGINT,
-    BOOLEAN,
-    INTS,
-    JSON,
-    TEXT,
-    TEXTS,
-    FieldType,
-    overlay,
-    read,
-)
+from cdc_assets.protocols.events import complete_events, look_up, name_too_long, record_bytes, source_details
+from cdc_assets.protocols.messages import FieldType, overlay, read
 from cdc_assets.protocols.payload import LZ4_MAGIC
 
-_MESSAGE: Mapping[str, FieldType] = MappingProxyType(
-    {
-        "database": TEXT, "table": TEXT, "pkNames": [TEXT], "isDdl": BOOLEAN, "type": ANY, "es": BIGINT, "sql": TEXT,
-        "id": ANY, "ts": ANY,
-        "sqlType": INTS, "mysqlType": TEXTS, "data": [JSON], "old": [JSON],
-        "_tidb": {"commitTs": BIGINT, "watermarkTs": BIGINT, "onlyHandleKey": BOOLEAN, "claimCheckLocation": TEXT},
-    }
-)  # fmt: skip
+_MESSAGE: Mapping[str, FieldType] = {
+    "database": "text", "table": "text", "pkNames": ["text"], "isDdl": "boolean", "type": "any", "es": "bigint",
+    "sql": "text", "id": "any", "ts": "any",
+    "sqlType": "ints", "mysqlType": "texts", "data": ["json"], "old": ["json"],
+    "_tidb": {
+        "commitTs": "bigint", "watermarkTs": "bigint", "onlyHandleKey": "boolean", "claimCheckLocation": "text",
+    },
+}  # fmt: skip
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 # Event types of Canal that name no table and carry no row: ends of XA transactions, GTIDs, heartbeats of the source.
@@ -43,7 +31,8 @@ def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
     message = raw.select(
         *_PLACE, F.col("timestamp").alias("record_timestamp"), "value", read(F.col("value"), _MESSAGE).alias("parsed")
     )
-    rows = message.withColumn("reason", _reason(extended=extended)).select("*", _rows())
+    kinds = message.withColumn("kind", _kind())
+    rows = kinds.withColumn("reason", _reason(extended=extended)).select("*", _rows())
     # Without the setting no event waits for a watermark, so a feed whose messages have watermarks must be reported.
     denied = F.lit(not extended) & F.col("reason").isNull() & F.col("parsed.m._tidb").isNotNull()
     detail = F.when(denied, F.lit(CONTRADICTS_SETTINGS)).alias("detail")
@@ -60,18 +49,12 @@ def _rows() -> Column:
 
 
 def _decoded() -> list[Column]:
-    undecodable, ddl, watermark, statement = F.col("reason").isNotNull(), _is_ddl(), _is_watermark(), _is_statement()
-    control = _is_control()
-    kind = (
-        F.when(undecodable, str(Kind.UNDECODABLE))
-        .when(ddl, str(Kind.DDL))
-        .when(watermark, str(Kind.WATERMARK))
-        .when(statement, str(Kind.STATEMENT))
-        .when(control, str(Kind.CONTROL))
-        .otherwise(str(Kind.ROW))
-    )
-    row = ~undecodable & ~ddl & ~watermark & ~statement & ~control
-    op = F.when(row, _op())
+    fine = F.col("reason").isNull()
+    row, ddl = (fine & (F.col("kind") == str(each)) for each in (Kind.ROW, Kind.DDL))
+    has_statement = fine & F.col("kind").isin(str(Kind.DDL), str(Kind.STATEMENT), str(Kind.CONTROL))
+    # Messages of these kinds are of no table.
+    named = ~F.coalesce(F.col("kind").isin(str(Kind.WATERMARK), str(Kind.CONTROL)), F.lit(False))
+    op = F.when(row, look_up(_OPS, F.col("parsed.m.type")))
     index = F.coalesce(F.col("index"), F.lit(0))
     key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
     # `old` of an UPDATE may have all columns or only the changed ones.
@@ -79,10 +62,10 @@ def _decoded() -> list[Column]:
     decoded = {
         "index": index,
         "record_bytes": record_bytes(F.col("value"), index),
-        "kind": kind,
+        "kind": F.when(fine, F.col("kind")).otherwise(str(Kind.UNDECODABLE)),
         "op": op,
-        "database": F.when(~watermark & ~control, F.col("parsed.m.database")),
-        "table": F.when(~watermark & ~control, F.nullif(F.col("parsed.m.table"), F.lit(""))),
+        "database": F.when(named, F.col("parsed.m.database")),
+        "table": F.when(named, F.nullif(F.col("parsed.m.table"), F.lit(""))),
         "commit_ts": _position(),
         "source_ms": F.col("parsed.m.es"),
         "source_details": source_details(message_id=F.col("parsed.m.id"), sent_ms=F.col("parsed.m.ts")),
@@ -91,8 +74,8 @@ def _decoded() -> list[Column]:
         "after": F.when(op.isin(str(Op.INSERT), str(Op.UPDATE)), F.col("data")),
         "layout": F.when(row, layout_text(key_columns, F.col("parsed.m.mysqlType"))),
         "jdbc_types": F.when(row, F.col("parsed.m.sqlType")),
-        "ddl_type": F.when(~undecodable & ddl, F.col("parsed.m.type")),
-        "ddl_statement": F.when(~undecodable & (ddl | statement | control), F.col("parsed.m.sql")),
+        "ddl_type": F.when(ddl, F.col("parsed.m.type")),
+        "ddl_statement": F.when(has_statement, F.col("parsed.m.sql")),
     }
     return [value.alias(name) for name, value in decoded.items()]
 
@@ -105,37 +88,30 @@ def layout_text(key_columns: Column, mysql_type: Column) -> Column:
     return F.concat(F.lit('{"key":'), F.to_json(key_columns), F.lit(',"types":'), mysql_type, F.lit("}"))
 
 
-def _is_ddl() -> Column:
-    return F.coalesce(F.col("parsed.m.isDdl"), F.lit(False))
-
-
-def _is_watermark() -> Column:
-    return F.coalesce(F.col("parsed.m.type") == "TIDB_WATERMARK", F.lit(False))
-
-
-def _is_statement() -> Column:
-    return ~_is_ddl() & F.coalesce(F.col("parsed.m.type") == "QUERY", F.lit(False))
-
-
-def _is_control() -> Column:
-    return ~_is_ddl() & F.coalesce(F.col("parsed.m.type").isin(*_CONTROL_TYPES), F.lit(False))
+def _kind() -> Column:
+    """Return the kind of event of a message; NULL for a type that the protocol does not have."""
+    message_type = F.col("parsed.m.type")
+    return (
+        F.when(F.col("parsed.m.isDdl") & (message_type == "TIDB_WATERMARK"), F.lit(None))
+        .when(F.col("parsed.m.isDdl"), str(Kind.DDL))
+        .when(message_type == "TIDB_WATERMARK", str(Kind.WATERMARK))
+        .when(message_type == "QUERY", str(Kind.STATEMENT))
+        .when(message_type.isin(*_CONTROL_TYPES), str(Kind.CONTROL))
+        .when(message_type.isin(*_OPS), str(Kind.ROW))
+    )
 
 
 def _position() -> Column:
     """Return the commit_ts or the watermark; without the TiDB extension the source's milliseconds as a TSO."""
     commit_ts = F.coalesce(F.col("parsed.m._tidb.commitTs"), tso.from_milliseconds(F.col("parsed.m.es")))
-    return F.when(_is_watermark(), F.col("parsed.m._tidb.watermarkTs")).otherwise(commit_ts)
-
-
-def _op() -> Column:
-    table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
-    return F.try_element_at(table, F.col("parsed.m.type"))
+    return F.when(F.col("kind") == str(Kind.WATERMARK), F.col("parsed.m._tidb.watermarkTs")).otherwise(commit_ts)
 
 
 def _reason(*, extended: bool) -> Column:
     """Return why a message cannot be decoded, else NULL; `extended` if the feed's messages have `_tidb`."""
-    position = F.when(F.col("parsed.m._tidb.commitTs").isNotNull() | F.lit(not extended), _position())
-    position = F.when(_is_watermark(), _position()).otherwise(position)
+    kind, position = F.col("kind"), _position()
+    is_control, is_ddl = kind == str(Kind.CONTROL), kind == str(Kind.DDL)
+    lacks_position = F.lit(extended) & (kind != str(Kind.WATERMARK)) & F.col("parsed.m._tidb.commitTs").isNull()
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
     typed = F.col("parsed.m.mysqlType").startswith(_FILLED) & F.col("parsed.m.sqlType").startswith(_FILLED)
     # A row has at least one column, but an UPDATE may have changed none.
@@ -148,18 +124,17 @@ def _reason(*, extended: bool) -> Column:
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(F.col("parsed.wrong").isNotNull(), F.col("parsed.wrong"))
         .when(F.exists("parsed.m.pkNames", lambda name: name.isNull()), str(Reason.WRONG_TYPE))
-        .when(_is_control() & F.lit(not extended), F.lit(None))
-        .when(~_is_ddl() & ~_is_watermark() & ~_is_statement() & _op().isNull(), str(Reason.UNKNOWN_TYPE))
-        .when(_is_ddl() & _is_watermark(), str(Reason.UNKNOWN_TYPE))
+        .when(is_control & F.lit(not extended), F.lit(None))
+        .when(kind.isNull() | is_control, str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
         .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
         .when(F.col("parsed.m._tidb.onlyHandleKey"), str(Reason.HANDLE_KEY_ONLY))
-        .when(position.isNull(), str(Reason.MISSING_FIELD))
+        .when(lacks_position | position.isNull(), str(Reason.MISSING_FIELD))
         .when(
             (position < 0) | name_too_long(F.col("parsed.m.database"), F.col("parsed.m.table")), str(Reason.WRONG_TYPE)
         )
-        .when(_is_watermark() | _is_statement(), F.lit(None))
-        .when(_is_ddl(), F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
+        .when(kind.isin(str(Kind.WATERMARK), str(Kind.STATEMENT)), F.lit(None))
+        .when(is_ddl, F.when(F.coalesce(F.length("parsed.m.sql"), F.lit(0)) == 0, str(Reason.MISSING_FIELD)))
         .when(~F.coalesce(complete, F.lit(False)), str(Reason.MISSING_FIELD))
     )
 

@@ -9,112 +9,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.descriptors import NUMBERS, TYPES
 from cdc_assets.mysql_types.jdbc import JDBC, JdbcRow, Source, jdbc_rows, jdbc_text
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.type_checks.declared_types import SchemaLookup, SchemaRows, complete_decimal, make_schema_lookup
-from cdc_assets.type_checks.observations import (
-    COLUMN_FIELDS,
-    NO_SUCH_TYPE,
-    LayoutGroup,
-    MessageColumn,
-    RowLayout,
-    Rules,
-    ValuesFit,
-    format_range,
-    group_by_layout,
-    observe_missing_columns,
-    observe_values,
-    select_row_events,
-    with_layout_hash,
-)
-from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, nothing_earlier
+from cdc_assets.type_checks.declared_types import SchemaLookup, complete_decimal
+from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout, format_range
+from cdc_assets.type_checks.row_images import Sending
+from cdc_assets.type_checks.rules import NO_SUCH_TYPE, Rules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import Limits, TextForm, ValueClass, limits_of
 
-_FIELDS = (*COLUMN_FIELDS, "mysql_type", "jdbc_code", "value_class")
 # Types that only TiCDC prints without parameters: Canal prints types as they were declared, and these need parameters.
 _NEVER_BARE = frozenset({"varchar", "varbinary", "enum", "set"})
-
-
-def make_rules(sources: frozenset[Source]) -> Rules:
-    """Return the type rules for messages that these sources may have written."""
-    return Rules(
-        observe=lambda events, schemas, columns, earlier: observe_types(events, sources, schemas, columns, earlier),
-        model=JdbcCodes,
-        fields=_FIELDS,
-        expected=_expected,
-    )
-
-
-def observe_types(
-    events: DataFrame,
-    sources: frozenset[Source],
-    schemas: SchemaRows = (),
-    columns: Mapping[str, str] | None = None,
-    earlier: Earlier = nothing_earlier,
-) -> list[Observation]:
-    """Return the observations of row events, one for each table, column, type, code and class of value.
-
-    Of an UPDATE the new values are observed; the code is that of the new value.
-
-    Args:
-        events: rows of change_events.
-        sources: the programs that may have written the messages.
-        schemas: rows of table_schemas.
-        columns: `database.table.column` -> the type that the feeds file gives.
-        earlier: the columns that rows of earlier runs had.
-
-    Returns:
-        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
-    """
-    rows = with_layout_hash(select_row_events(events), layout=F.col("layout"), codes=F.col("jdbc_types"))
-    find_schemas = make_schema_lookup(schemas)
-    layouts = [
-        _make_layout(group, find_schemas, sources, columns or {}) for group in group_by_layout(rows, "layout", "codes")
-    ]
-    # With the TiDB extension commit_ts is a position; in Canal's own messages it is a clock.
-    sending = Sending(by_commit_ts="canal" not in sources, statements=True)
-    return [
-        *observe_values(rows, layouts, has_wire_types=False),
-        *observe_missing_columns(layouts, schemas, sending, earlier),
-    ]
-
-
-def _make_layout(
-    group: LayoutGroup, find_schemas: SchemaLookup, sources: frozenset[Source], given_types: Mapping[str, str]
-) -> RowLayout:
-    """Return the columns of a group of row events.
-
-    Args:
-        group: the events.
-        find_schemas: the declared columns of a table during a span of commit_ts.
-        sources: the programs that may have written the messages.
-        given_types: `database.table.column` -> the type that the feeds file gives.
-    """
-    # A missing or null type stays None, because the rules judge it.
-    stated_types = _object(_object(group.stated["layout"]).get("types"))
-    types = {name: None if text is None else str(text) for name, text in stated_types.items()}
-    codes = {name: _code(code) for name, code in _object(group.stated["codes"]).items()}
-    sender = _sender(types.values(), sources)
-    declared = find_schemas(group.database, group.table, group.span)
-    # The codes have the order of the row's columns.
-    names = [*codes, *(name for name in types if name not in codes)]
-    columns = [
-        _make_column(
-            name,
-            types.get(name),
-            codes.get(name),
-            sender,
-            given=given_types.get(f"{group.database}.{group.table}.{name}"),
-            declared=[schema[name] for schema in declared if name in schema],
-        )
-        for name in names
-    ]
-    return RowLayout(group, columns)
 
 
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
@@ -222,15 +131,55 @@ class JdbcCodes(ValuesFit):
         return is_in_table(frame, ["sender", "kind", "jdbc_code"], _PAIRS) | judged_elsewhere
 
 
-def _expected(row: Mapping[str, Any]) -> str:
-    """Return the codes of an observation's type with the values that they stand for, for people."""
-    if not row.get("kind"):
-        return "no such type"
-    values_by_code: dict[int, list[str]] = {}
-    for each in _ROWS[row["sender"], row["kind"]]:
-        values = each.values
-        values_by_code.setdefault(each.code, []).append("" if values is None else format_range(*values))
-    return ", ".join(
-        jdbc_text(code) if "" in values else f"{jdbc_text(code)} for {' or '.join(values)}"
-        for code, values in sorted(values_by_code.items())
-    )
+class CanalJsonRules(Rules):
+    """The type rules for messages that some programs may have written."""
+
+    model = JdbcCodes
+    fields = (*COLUMN_FIELDS, "mysql_type", "jdbc_code", "value_class")
+    has_wire_types = False
+
+    def __init__(self, sources: frozenset[Source]) -> None:
+        """Make the rules; `sources`: the programs that may have written the messages."""
+        self._sources = sources
+        # With the TiDB extension commit_ts is a position; in Canal's own messages it is a clock.
+        self.sending = Sending(by_commit_ts="canal" not in sources, statements=True)
+
+    def state_columns(self) -> dict[str, Column]:
+        """Return the types and the codes. The codes of an UPDATE are those of the new values."""
+        return {"layout": F.col("layout"), "codes": F.col("jdbc_types")}
+
+    def make_layout(self, group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+        """Return the columns of a group of row events."""
+        # A missing or null type stays None, because the rules judge it.
+        stated_types = _object(_object(group.stated["layout"]).get("types"))
+        types = {name: None if text is None else str(text) for name, text in stated_types.items()}
+        codes = {name: _code(code) for name, code in _object(group.stated["codes"]).items()}
+        sender = _sender(types.values(), self._sources)
+        declared = find_schemas(group.database, group.table, group.span)
+        # The codes have the order of the row's columns.
+        names = [*codes, *(name for name in types if name not in codes)]
+        columns = [
+            _make_column(
+                name,
+                types.get(name),
+                codes.get(name),
+                sender,
+                given=given_types.get(f"{group.database}.{group.table}.{name}"),
+                declared=[schema[name] for schema in declared if name in schema],
+            )
+            for name in names
+        ]
+        return RowLayout(group, columns)
+
+    def expected(self, row: Mapping[str, Any]) -> str:
+        """Return the codes of an observation's type with the values that they stand for, for people."""
+        if not row.get("kind"):
+            return "no such type"
+        values_by_code: dict[int, list[str]] = {}
+        for each in _ROWS[row["sender"], row["kind"]]:
+            values = each.values
+            values_by_code.setdefault(each.code, []).append("" if values is None else format_range(*values))
+        return ", ".join(
+            jdbc_text(code) if "" in values else f"{jdbc_text(code)} for {' or '.join(values)}"
+            for code, values in sorted(values_by_code.items())
+        )

@@ -29,19 +29,10 @@ from cdc_assets.protocols.base import (
     Watermarks,
     WireColumn,
 )
-from cdc_assets.protocols.debezium import avro
+from cdc_assets.protocols.debezium import avro, semantics
 from cdc_assets.protocols.debezium.decoding import PAYLOAD, decode, read_json
 from cdc_assets.protocols.debezium.schema_records import DescribedColumn, described_tables
-from cdc_assets.protocols.debezium.semantics import (
-    DECIMAL,
-    SEMANTICS,
-    UNSTATED,
-    UNSTATED_DECIMAL,
-    Field,
-    assumed_field,
-    layout,
-    stands_for,
-)
+from cdc_assets.protocols.debezium.semantics import Field, assumed_field, layout, stands_for
 from cdc_assets.protocols.debezium.texts import mysql_text, plain_number
 from cdc_assets.protocols.debezium.unproven import find_unproven_settings
 from cdc_assets.protocols.messages import has_fields
@@ -49,7 +40,7 @@ from cdc_assets.sources.schema_registry import default_id_kind
 from cdc_assets.type_checks.row_images import Observation
 
 if TYPE_CHECKING:
-    from cdc_assets.type_checks.observations import Rules
+    from cdc_assets.type_checks.rules import Rules
 
 # The type of a column whose type neither messages nor statements state: its values stay texts.
 _UNKNOWN_TYPE = parse_type("longtext")
@@ -121,14 +112,15 @@ class Debezium(Protocol):
 
     def columns(self, layout_text: str) -> Sequence[WireColumn]:
         """Return the fields of the row's schema, or columns with assumed types if messages have no schema."""
-        return [WireColumn(f.name, f, is_guessed=f.semantic == UNSTATED) for f in layout(layout_text)]
+        return [WireColumn(f.name, f, is_guessed=f.semantic == semantics.UNSTATED) for f in layout(layout_text)]
 
     def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
         """Return the type by the feeds file or the table's schema, if the field may stand for it; else the field's own."""
         declared_type = parsed(override or declared)
         if column.is_guessed:
             return declared_type or _UNKNOWN_TYPE
-        return _stated_field(column).resolve(declared_type)
+        field: Field = column.wire_type
+        return field.resolve(declared_type)
 
     def text(self, value: Column, column: WireColumn, mysql_type: MySQLType | None) -> Column:
         """Return a value's text as MySQL prints it.
@@ -138,13 +130,13 @@ class Debezium(Protocol):
         """
         if column.is_guessed and mysql_type == _UNKNOWN_TYPE:
             return value
-        field = assumed_field(_stated_field(column), mysql_type, self._settings)
+        field = assumed_field(column.wire_type, mysql_type, self._settings)
         text = mysql_text(value, field, mysql_type)
         if column.is_guessed and mysql_type is not None and stands_for(mysql_type) == "bigint unsigned":
             # bigint.unsigned.handling.mode=precise. The base64 of a number that is not negative begins with a letter.
-            precise = mysql_text(value, Field(field.name, DECIMAL, SEMANTICS[DECIMAL].connect), mysql_type)
+            precise = mysql_text(value, Field(field.name, semantics.DECIMAL, "bytes"), mysql_type)
             return F.when(value.rlike("^-?[0-9]"), text).otherwise(precise)
-        if field.semantic not in {DECIMAL, UNSTATED_DECIMAL}:
+        if field.semantic not in {semantics.DECIMAL, semantics.UNSTATED_DECIMAL}:
             return text
         number = mysql_text(value, Field(field.name, "double", "double"), mysql_type)
         # Both images of a message are written under the same settings, and the value may be NULL in one of them.
@@ -179,9 +171,9 @@ class Debezium(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for the semantic types of columns."""
-        from cdc_assets.protocols.debezium.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.debezium.type_rules import DebeziumRules  # noqa: PLC0415 -- importing pandera is slow
 
-        return make_rules(self._settings)
+        return DebeziumRules(self._settings)
 
 
 def _described_table(
@@ -196,9 +188,11 @@ def _described_table(
     def column(described: DescribedColumn) -> TableColumn:
         by_statement = by_name.get(described.name)
         text = _type_text(described, by_statement.type if by_statement else None)
+        nullable = described.optional is not False
         if by_statement:
-            return replace(by_statement, type=text, nullable=described.nullable)
-        return TableColumn(described.name, text, nullable=described.nullable, generated=described.generated)
+            return replace(by_statement, type=text, nullable=nullable)
+        generated = described.generated is True
+        return TableColumn(described.name, text, nullable=nullable, generated=generated)
 
     described_columns = tuple(column(c) for c in columns)
     return replace(from_statement or TableSchema(*name, ()), columns=described_columns, primary_key=primary_key)
@@ -213,11 +207,3 @@ def _type_text(described: DescribedColumn, by_statement: str | None) -> str:
         has_same_base = statement_type is not None and statement_type.base == described.type.base
         return by_statement if has_same_base else str(described.type)
     return str(described.type)
-
-
-def _stated_field(column: WireColumn) -> Field:
-    """Return the field that the message states for a column."""
-    field = column.wire_type
-    if not isinstance(field, Field):
-        raise TypeError(f"{field!r} is not a field of a Debezium message")
-    return field

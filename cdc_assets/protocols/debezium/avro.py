@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from cdc_assets.expressions import compute_once, first_true
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.registry_schemas import IdKind, SchemaId
 from cdc_assets.lakehouse.schema import BOOLEAN, STRING, array, struct
-from cdc_assets.protocols.avro_datum import is_complete, parse_datum
+from cdc_assets.protocols.avro_datum import has_invalid_text, is_complete, parse_datum
 from cdc_assets.protocols.base import SchemaTexts
 from cdc_assets.protocols.debezium.connect_schemas import ConnectSchema, SchemaError, parse_connect_schema
 from cdc_assets.protocols.events import record_bytes
-from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, FieldType, spark_type_of
+from cdc_assets.protocols.messages import FieldType, spark_type_of
 
 _MAGIC = b"\x00"
 _SHORT, _LONG = 4, 8  # bytes of an id
@@ -33,10 +33,10 @@ _MESSAGES = ({"op", "source"}, {"ddl", "source"}, {"status", "id"}, {"aggregate_
 _HEARTBEAT = {"ts_ms"}
 # Type of a field -> the Connect types that Debezium has for it.
 _CONNECT_TYPES = {
-    TEXT: ("string",),
-    JSON: ("struct", "array", "map"),
-    INT: ("int8", "int16", "int32"),
-    BIGINT: ("int8", "int16", "int32", "int64"),
+    "text": ("string",),
+    "json": ("struct", "array", "map"),
+    "int": ("int8", "int16", "int32"),
+    "bigint": ("int8", "int16", "int32", "int64"),
 }
 
 
@@ -197,10 +197,9 @@ def _message(schema: ConnectSchema, payload: Mapping[str, FieldType]) -> Column:
 
     def use(parsed: Column) -> Column:
         message = parsed["message"]
-        has_invalid = F.exists(_texts(message, schema.type), lambda text: ~F.is_valid_utf8(text))
         return F.struct(
             is_complete(parsed).alias("is_complete"),
-            (~F.coalesce(has_invalid, F.lit(False))).alias("is_utf8"),
+            (~has_invalid_text(message, schema.type, by_position=True)).alias("is_utf8"),
             _object(message, schema, payload).alias("e"),
         )
 
@@ -221,7 +220,7 @@ def _object(value: Column, schema: ConnectSchema, field_types: Mapping[str, Fiel
 def _value(value: Column, schema: ConnectSchema, field_type: FieldType) -> Column:
     if isinstance(field_type, Mapping):
         return _object(value, schema, field_type)
-    if field_type in {ANY, JSON} and isinstance(schema.type, ArrayType | MapType | StructType):
+    if field_type in {"any", "json"} and isinstance(schema.type, ArrayType | MapType | StructType):
         return F.to_json(value.cast(schema.type), {"ignoreNullFields": "false"})
     return value
 
@@ -261,7 +260,7 @@ def _fits(schema: ConnectSchema, field_type: FieldType) -> bool:
     """Return whether values of a schema can be read as a field of this type."""
     if isinstance(field_type, Mapping):
         return bool(schema.fields)
-    return bool(field_type == ANY or schema.json["type"] in _CONNECT_TYPES[str(field_type)])
+    return bool(field_type == "any" or schema.json["type"] in _CONNECT_TYPES[str(field_type)])
 
 
 def _row_fields(schema: ConnectSchema) -> str | None:
@@ -269,19 +268,3 @@ def _row_fields(schema: ConnectSchema) -> str | None:
     images = [schema.fields[name][1] for name in ("before", "after") if name in schema.fields]
     fields = next((image.json["fields"] for image in images if image.fields), None)
     return None if fields is None else json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-def _texts(value: Column, value_type: DataType) -> Column:
-    """Return all texts in a value whose fields are named by their positions. ARRAY<STRING>."""
-    nothing = F.array().cast(array(STRING))
-    if isinstance(value_type, StringType):
-        return F.array(value)
-    if isinstance(value_type, StructType):
-        return F.concat(nothing, *[_texts(value[f"f{n}"], each.dataType) for n, each in enumerate(value_type)])
-    if isinstance(value_type, MapType):
-        keys = F.coalesce(F.map_keys(value), nothing)
-        return F.concat(keys, _texts(F.map_values(value), ArrayType(value_type.valueType)))
-    if isinstance(value_type, ArrayType):
-        element = value_type.elementType
-        return F.coalesce(F.flatten(F.transform(value, lambda each: _texts(each, element))), nothing)
-    return nothing

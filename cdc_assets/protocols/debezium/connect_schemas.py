@@ -8,7 +8,6 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType
@@ -17,17 +16,15 @@ from cdc_assets.lakehouse.schema import BIGINT, BINARY, BOOLEAN, INT, STRING
 from cdc_assets.protocols.debezium.semantics import COLUMN_NAME
 
 # Avro's primitive type -> Connect's name of the type, and Spark's type.
-_PRIMITIVES: Mapping[str, tuple[str, DataType]] = MappingProxyType(
-    {
-        "boolean": ("boolean", BOOLEAN),
-        "int": ("int32", INT),
-        "long": ("int64", BIGINT),
-        "float": ("float", FloatType()),
-        "double": ("double", DoubleType()),
-        "string": ("string", STRING),
-        "bytes": ("bytes", BINARY),
-    }
-)
+_PRIMITIVES: Mapping[str, tuple[str, DataType]] = {
+    "boolean": ("boolean", BOOLEAN),
+    "int": ("int32", INT),
+    "long": ("int64", BIGINT),
+    "float": ("float", FloatType()),
+    "double": ("double", DoubleType()),
+    "string": ("string", STRING),
+    "bytes": ("bytes", BINARY),
+}
 
 
 class SchemaError(ValueError):

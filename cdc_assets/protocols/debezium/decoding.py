@@ -6,7 +6,6 @@
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,41 +14,38 @@ from cdc_assets import tso
 from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.protocols.debezium.semantics import DECIMAL
-from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
-from cdc_assets.protocols.messages import ANY, BIGINT, INT, JSON, TEXT, FieldType, field_names, read
+from cdc_assets.protocols.events import complete_events, look_up, name_too_long, record_bytes, source_details
+from cdc_assets.protocols.messages import FieldType, field_names, read
 from cdc_assets.protocols.numbers import exact_numbers
 
 # The fields of a message.
-PAYLOAD: Mapping[str, FieldType] = MappingProxyType(
-    {
-        "op": ANY, "before": JSON, "after": JSON,
-        "source": {
-            "connector": TEXT, "ts_ms": BIGINT, "snapshot": ANY, "db": TEXT, "table": TEXT, "server_id": BIGINT, "gtid": ANY,
-            "file": TEXT, "pos": BIGINT, "row": INT, "commit_ts": BIGINT,
-            "version": ANY, "name": ANY, "thread": ANY, "query": ANY,
-        },
-        "ts_ms": BIGINT, "databaseName": TEXT, "ddl": TEXT, "tableChanges": JSON, "status": ANY, "id": ANY,
-        "data_collections": JSON, "transaction": {"id": ANY, "total_order": BIGINT},
-        "aggregate_type": ANY, "type": ANY, "additional_data": ANY, "timestamp": ANY,
-    }
-)  # fmt: skip
+PAYLOAD: Mapping[str, FieldType] = {
+    "op": "any", "before": "json", "after": "json",
+    "source": {
+        "connector": "text", "ts_ms": "bigint", "snapshot": "any", "db": "text", "table": "text",
+        "server_id": "bigint", "gtid": "any", "file": "text", "pos": "bigint", "row": "int", "commit_ts": "bigint",
+        "version": "any", "name": "any", "thread": "any", "query": "any",
+    },
+    "ts_ms": "bigint", "databaseName": "text", "ddl": "text", "tableChanges": "json", "status": "any", "id": "any",
+    "data_collections": "json", "transaction": {"id": "any", "total_order": "bigint"},
+    "aggregate_type": "any", "type": "any", "additional_data": "any", "timestamp": "any",
+}  # fmt: skip
 # The fields of `before` and `after` in the schema stay JSON texts, which are parsed once for all rows that have the same.
-_SCHEMA: FieldType = {"fields": [{"field": TEXT, "fields": JSON}]}
-_MESSAGE: Mapping[str, FieldType] = MappingProxyType({"schema": _SCHEMA, "payload": dict(PAYLOAD), **PAYLOAD})
-_KEY: Mapping[str, FieldType] = MappingProxyType({"payload": ANY})
+_SCHEMA: FieldType = {"fields": [{"field": "text", "fields": "json"}]}
+_MESSAGE: Mapping[str, FieldType] = {"schema": _SCHEMA, "payload": PAYLOAD, **PAYLOAD}
+_KEY: Mapping[str, FieldType] = {"payload": "any"}
 # "database"."table", with quotes in a name doubled; a RENAME has the old and the new name, separated by a comma.
 _NAME = r'"(?:[^"]|"")*"\."(?:[^"]|"")*"'
 _TABLE_ID = rf"^{_NAME}(?:,{_NAME})?$"
 
-# The fields that are read of a table's description, with their types as `schema_of_variant` writes the common type of all
-# descriptions in a message.
-_DESCRIBED = {
-    "id": "STRING", "table": "OBJECT", "columns": "ARRAY<(?:OBJECT|VOID)", "primaryKeyColumnNames": "ARRAY<(?:STRING|VOID)",
-    "name": "STRING", "typeName": "STRING", "jdbcType": "BIGINT", "length": "BIGINT", "scale": "BIGINT",
-    "enumValues": "ARRAY<(?:STRING|VOID)", "optional": "BOOLEAN", "generated": "BOOLEAN",
+# The fields that are read of the tables' descriptions.
+_DESCRIBED_COLUMN: FieldType = {
+    "name": "text", "typeName": "text", "jdbcType": "bigint", "length": "bigint", "scale": "bigint",
+    "enumValues": ["text"], "optional": "boolean", "generated": "boolean",
 }  # fmt: skip
-_OTHERWISE = "|".join(rf"\b{name}: (?!VOID|{kind})" for name, kind in _DESCRIBED.items())
-_DESCRIPTIONS = f"^ARRAY<(?:VOID|OBJECT<(?!.*(?:{_OTHERWISE})))"
+_DESCRIPTIONS: Mapping[str, FieldType] = {
+    "changes": [{"id": "text", "table": {"columns": [_DESCRIBED_COLUMN], "primaryKeyColumnNames": ["text"]}}]
+}
 # The first character of the fields that have JSON texts.
 _BEGIN = {"e.before": "{", "e.after": "{", "e.tableChanges": "[", "e.data_collections": "["}
 
@@ -99,7 +95,8 @@ def decode(messages: DataFrame) -> DataFrame:
 
     This function is long because it has the expression of each column that Debezium fills.
     """
-    checked = messages.withColumn("kind", _kind()).withColumn("reason", _reason())
+    described = messages.withColumn("kind", _kind()).withColumn("described", _descriptions())
+    checked = described.withColumn("reason", _reason())
     fine = F.col("reason").isNull()
     kind = F.when(fine, F.col("kind")).otherwise(str(Kind.UNDECODABLE))
     row, ddl = fine & (F.col("kind") == str(Kind.ROW)), fine & (F.col("kind") == str(Kind.DDL))
@@ -187,8 +184,7 @@ def _kind() -> Column:
 
 
 def _op() -> Column:
-    table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
-    return F.try_element_at(table, F.col("e.op"))
+    return look_up(_OPS, F.col("e.op"))
 
 
 def _milliseconds() -> Column:
@@ -248,25 +244,17 @@ def _other_json() -> Column:
     return reduce(or_, (F.coalesce(~F.col(name).startswith(begin), F.lit(False)) for name, begin in _BEGIN.items()))
 
 
-def _misdescribed() -> Column:
-    """Return whether a field in `tableChanges` has another type than prescribed. BOOLEAN, never NULL."""
-    types = F.schema_of_variant(F.try_parse_json("e.tableChanges"))
-    return ~F.coalesce(types.rlike(_DESCRIPTIONS), F.lit(False))
+def _descriptions() -> Column:
+    """Return the descriptions of tables in a schema change, as `read` returns them; NULL without `tableChanges`."""
+    text = F.concat(F.lit('{"changes":'), F.col("e.tableChanges"), F.lit("}"))
+    return F.when(F.col("kind") == str(Kind.DDL), read(text.cast("binary"), _DESCRIPTIONS))
 
 
-def _undescribed() -> Column:
-    """Return whether a change in `tableChanges` lacks its table's name, or a column's name or type. BOOLEAN.
-
-    NULL without `tableChanges`.
-    """
-    fields = "ARRAY<STRUCT<id: STRING, table: STRUCT<columns: ARRAY<STRUCT<name: STRING, typeName: STRING>>>>>"
-
-    def is_described(change: Column) -> Column:
-        table = change["table"]  # NULL if the table was dropped
-        columns = F.forall(table["columns"], lambda c: c["name"].isNotNull() & c["typeName"].isNotNull())
-        return F.coalesce(change["id"].rlike(_TABLE_ID) & (table.isNull() | columns), F.lit(False))
-
-    return F.exists(F.from_json("e.tableChanges", fields), lambda change: ~is_described(change))
+def _is_described(change: Column) -> Column:
+    """Return whether a description has its table's name, and each column's name and type. BOOLEAN, never NULL."""
+    table = change["table"]  # NULL if the table was dropped
+    columns = F.forall(table["columns"], lambda c: c["name"].isNotNull() & c["typeName"].isNotNull())
+    return F.coalesce(change["id"].rlike(_TABLE_ID) & (table.isNull() | columns), F.lit(False))
 
 
 def _reason() -> Column:
@@ -281,14 +269,13 @@ def _reason() -> Column:
     position = F.coalesce(source["commit_ts"], _milliseconds())
     # TiCDC states no binlog position.
     placed = _from_ticdc() | (source["file"].isNotNull() & source["pos"].isNotNull())
-    described = (kind == str(Kind.DDL)) & F.col("e.tableChanges").isNotNull()
     return (
         F.when(kind == str(Kind.TOMBSTONE), F.lit(None))
         .when(F.col("length") == 0, str(Reason.EMPTY_VALUE))
         .when(F.col("value_reason").isNotNull(), F.col("value_reason"))
-        .when(_other_json() | (described & _misdescribed()), str(Reason.WRONG_TYPE))
+        .when(_other_json() | F.col("described.wrong").isNotNull(), str(Reason.WRONG_TYPE))
         .when(kind.isNull(), str(Reason.UNKNOWN_TYPE))
-        .when(described & _undescribed(), str(Reason.MISSING_FIELD))
+        .when(F.exists("described.m.changes", lambda change: ~_is_described(change)), str(Reason.MISSING_FIELD))
         .when(~kind.isin(str(Kind.ROW), str(Kind.DDL), str(Kind.WATERMARK)), F.lit(None))
         .when(position.isNull(), str(Reason.MISSING_FIELD))
         .when((position < 0) | name_too_long(source["db"], F.when(row, source["table"])), str(Reason.WRONG_TYPE))

@@ -1,23 +1,11 @@
 """What the values of a field in Debezium's messages may be, for the type checks."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType, value_range
-from cdc_assets.protocols.debezium.semantics import (
-    BASE64_BYTES,
-    BITS,
-    DECIMAL,
-    HEX_BYTES,
-    TIME_MODE,
-    UNSTATED,
-    UNSTATED_BYTES,
-    UNSTATED_DECIMAL,
-    Field,
-    assumed_field,
-    deciding_setting,
-)
+from cdc_assets.protocols.debezium import semantics
+from cdc_assets.protocols.debezium.semantics import Field, assumed_field, deciding_setting
 from cdc_assets.protocols.debezium.texts import fixed_size
 from cdc_assets.type_checks.values import (
     ANYTHING,
@@ -30,14 +18,14 @@ from cdc_assets.type_checks.values import (
     limits_of,
 )
 
-WIRES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+WIRES: Mapping[str, tuple[str, ...]] = (
     dict.fromkeys(["int8", "int16", "int32", "int64"], ("number",))
     # JSON has no number for infinity, so the converter writes it as text.
     | dict.fromkeys(["float", "double"], ("number", "string"))
     | {"string": ("string",), "boolean": ("boolean",), "bytes": ("string",), "struct": ("object",)}
 )
 _OF_LABELS = frozenset({"io.debezium.data.Enum", "io.debezium.data.EnumSet"})
-_BITS_BY_INTEGER = MappingProxyType({"int8": 8, "int16": 16, "int32": 32, "int64": 64})
+_BITS_BY_INTEGER = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _FIRST_DAY, _LAST_DAY = -719_528, 2_932_896  # days since 1970 of the years 0 to 9999
 _SECONDS_A_DAY, _LONGEST_TIME = 86_400, 3_020_399  # seconds; 838:59:59
 
@@ -45,16 +33,16 @@ _SECONDS_A_DAY, _LONGEST_TIME = 86_400, 3_020_399  # seconds; 838:59:59
 def limits_of_field(field: Field, mysql_type: MySQLType | None, settings: Mapping[str, str]) -> Limits:
     """Return what the values of a field may be, as Connect's JSON converter writes them."""
     wires = WIRES.get(field.connect)
-    if field.semantic == DECIMAL:
+    if field.semantic == semantics.DECIMAL:
         wires = ("string", "number")  # decimal.format=NUMERIC
     setting = deciding_setting(field, mysql_type)
     family = TYPES[mysql_type.base].family if mysql_type else None
     # Every setting writes a TIMESTAMP in the same way.
-    has_one_form = setting is not None or (field.semantic == UNSTATED and family is Family.TIMESTAMP)
+    has_one_form = setting is not None or (field.semantic == semantics.UNSTATED and family is Family.TIMESTAMP)
     if mysql_type is None or not has_one_form:
         return _limits_of_values(field, mysql_type)._replace(wires=wires)
     limits = _limits_of_assumed(assumed_field(field, mysql_type, settings), mysql_type)._replace(wires=wires)
-    if setting == TIME_MODE and setting not in settings and family is not Family.DATE:
+    if setting == semantics.TIME_MODE and setting not in settings and family is not Family.DATE:
         # A DATETIME in nanoseconds is outside the range of the assumed unit, unless it is within eight years of 1970.
         readings = [r for r in SECOND_PARTS if r != "nanoseconds" or family is Family.TIME]
         units = tuple(_make_unit(reading, mysql_type, SECOND_PARTS[reading]) for reading in readings)
@@ -66,14 +54,14 @@ def limits_of_field(field: Field, mysql_type: MySQLType | None, settings: Mappin
 def _limits_of_assumed(field: Field, mysql_type: MySQLType) -> Limits:
     """Return what the values of a column may be whose form the message does not state; `field`: as `assumed_field`."""
     length = limits_of(mysql_type).length
-    if field.semantic == HEX_BYTES:
+    if field.semantic == semantics.HEX_BYTES:
         return Limits(TextForm.HEX, length=length)
-    if field.semantic == BASE64_BYTES:
+    if field.semantic == semantics.BASE64_BYTES:
         return Limits(TextForm.BASE64_OR_URL, length=length)
-    if field.semantic == UNSTATED_DECIMAL:
-        size = _largest_size(DECIMAL, mysql_type)
+    if field.semantic == semantics.UNSTATED_DECIMAL:
+        size = _largest_size(semantics.DECIMAL, mysql_type)
         return Limits(TextForm.UNSCALED_OR_DIGITS, length=size, usual=BASE64)
-    if field.semantic == UNSTATED_BYTES or TYPES[mysql_type.base].family is Family.BINARY:
+    if field.semantic == semantics.UNSTATED_BYTES or TYPES[mysql_type.base].family is Family.BINARY:
         return Limits(TextForm.HEX_OR_BASE64, length=fixed_size(mysql_type), usual=BASE64)
     return Limits(TextForm.DOUBLE) if field.semantic == "double" else _limits_of_values(field, mysql_type)
 
@@ -94,8 +82,8 @@ def _limits_of_values(field: Field, mysql_type: MySQLType | None) -> Limits:
         return _integer_limits(_BITS_BY_INTEGER[semantic], mysql_type)
     if semantic in {"float", "double"}:
         return Limits(TextForm.ANY if mysql_type and mysql_type.base == "decimal" else TextForm.DOUBLE)
-    if semantic in {BITS, DECIMAL, "bytes"}:
-        form = TextForm.UNSCALED if semantic == DECIMAL else TextForm.BASE64
+    if semantic in {semantics.BITS, semantics.DECIMAL, "bytes"}:
+        form = TextForm.UNSCALED if semantic == semantics.DECIMAL else TextForm.BASE64
         return Limits(form, length=_largest_size(semantic, mysql_type))
     labels = mysql_type.labels if mysql_type and semantic in _OF_LABELS else None
     # A message separates labels by commas, so labels that contain a comma are ambiguous.
@@ -152,9 +140,9 @@ def _largest_size(semantic: str, mysql_type: MySQLType | None) -> int | None:
     """Return the largest number of bytes of a value; None if it is unknown."""
     if mysql_type is None:
         return None
-    if semantic == BITS:
+    if semantic == semantics.BITS:
         return ((mysql_type.length or 64) + 7) // 8
-    if semantic == DECIMAL:
+    if semantic == semantics.DECIMAL:
         digits = mysql_type.length or 65 if mysql_type.base == "decimal" else 20
         return len(f"{10**digits:x}") // 2 + 1
     return limits_of(mysql_type).length

@@ -1,22 +1,28 @@
 """The tables that Debezium's schema-change records describe."""
 
 import json
-from dataclasses import dataclass
+from functools import cached_property
 
 from cdc_assets.mysql_types.types import MySQLType
 from cdc_assets.protocols.debezium.semantics import ConnectorObject, column_type
 
 
-@dataclass(frozen=True)
-class DescribedColumn:
+class DescribedColumn(ConnectorObject):
     """A column as a schema-change record describes it."""
 
     name: str
     type_name: str
-    jdbc_type: int | None
-    type: MySQLType | None  # None if MySQL has no such type
-    nullable: bool
-    generated: bool
+    jdbc_type: int | None = None
+    length: int | None = None
+    scale: int | None = None
+    enum_values: list[str] | None = None
+    optional: bool | None = None
+    generated: bool | None = None
+
+    @cached_property
+    def type(self) -> MySQLType | None:
+        """The column's MySQL type; None if MySQL has no such type."""
+        return column_type(self.type_name, self.length, self.scale, self.enum_values or ())
 
 
 def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[list[DescribedColumn], tuple[str, ...]]]:
@@ -33,39 +39,15 @@ def described_tables(table_changes: str | None) -> dict[tuple[str, str], tuple[l
         except ValueError:
             continue
         if change.table and change.table.columns:
-            columns = [_described(c) for c in change.table.columns]
-            tables[database, table] = columns, tuple(change.table.primary_key_column_names or ())
+            tables[database, table] = change.table.columns, tuple(change.table.primary_key_column_names or ())
     return tables
 
 
-class _ColumnDescription(ConnectorObject):
-    name: str
-    type_name: str
-    jdbc_type: int | None = None
-    length: int | None = None
-    scale: int | None = None
-    enum_values: list[str] | None = None
-    optional: bool | None = None
-    generated: bool | None = None
-
-
 class _TableDescription(ConnectorObject):
-    columns: list[_ColumnDescription]
+    columns: list[DescribedColumn]
     primary_key_column_names: list[str] | None = None
 
 
 class _TableChange(ConnectorObject):
     id: str
     table: _TableDescription | None = None
-
-
-def _described(column: _ColumnDescription) -> DescribedColumn:
-    mysql_type = column_type(column.type_name, column.length, column.scale, column.enum_values or ())
-    return DescribedColumn(
-        column.name,
-        column.type_name,
-        column.jdbc_type,
-        mysql_type,
-        nullable=column.optional is not False,
-        generated=column.generated is True,
-    )

@@ -11,7 +11,6 @@ does not state follows from the feed's `connector_settings`, else from the conne
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -58,80 +57,74 @@ def _row(text: str, *types: str, connect: str) -> SemanticRow:
     return SemanticRow(text, frozenset(types), connect)
 
 
-SEMANTICS: Mapping[str, SemanticRow] = MappingProxyType(
-    {
-        # TINYINT(1) with the connector's TinyIntOneToBooleanConverter
-        "boolean": _row("bit(1)", "bit", "tinyint", connect="boolean"),
-        "int8": _row("tinyint", "tinyint", connect="int8"),
-        "int16": _row("smallint", *_BY_WIDTH[:3], connect="int16"),
-        "int32": _row("int", *_BY_WIDTH[:7], connect="int32"),
-        "int64": _row("bigint", *_BY_WIDTH, connect="int64"),
-        "float": _row("float", "float", "float unsigned", connect="float"),
-        # FLOAT, which 1.9.5 widens; DECIMAL with decimal.handling.mode=double
-        "double": _row("double", *(f"{t}{u}" for t in ("float", "double", "decimal") for u in ("", " unsigned")),
-                       connect="double"),
-        # DECIMAL with decimal.handling.mode=string; bytes with binary.handling.mode=base64 or hex; JSON of MariaDB
-        "string": _row("longtext", *_TEXTS, *_BYTES, "json", "decimal", "decimal unsigned", connect="string"),
-        "bytes": _row("longblob", *_BYTES, connect="bytes"),
-        BITS: _row("bit({length})", "bit", connect="bytes"),
-        # BIGINT UNSIGNED with bigint.unsigned.handling.mode=precise
-        DECIMAL: _row("decimal({connect.decimal.precision},{scale})", "decimal", "decimal unsigned", "bigint unsigned",
-                      connect="bytes"),
-        "io.debezium.time.Date": _row("date", "date", connect="int32"),
-        f"{_CONNECT}Date": _row("date", "date", connect="int32"),
-        "io.debezium.time.Time": _row("time", "time", connect="int32"),
-        "io.debezium.time.MicroTime": _row("time", "time", connect="int64"),
-        "io.debezium.time.NanoTime": _row("time", "time", connect="int64"),
-        f"{_CONNECT}Time": _row("time", "time", connect="int32"),
-        "io.debezium.time.Timestamp": _row("datetime(3)", "datetime", connect="int64"),
-        "io.debezium.time.MicroTimestamp": _row("datetime(6)", "datetime", connect="int64"),
-        "io.debezium.time.NanoTimestamp": _row("datetime(6)", "datetime", connect="int64"),
-        f"{_CONNECT}Timestamp": _row("datetime(3)", "datetime", connect="int64"),
-        "io.debezium.time.ZonedTimestamp": _row("timestamp(6)", "timestamp", connect="string"),
-        # The next three with time.precision.mode=isostring
-        ISO_DATE: _row("date", "date", connect="string"),
-        ISO_TIME: _row("time", "time", connect="string"),
-        ISO_TIMESTAMP: _row("datetime(6)", "datetime", connect="string"),
-        "io.debezium.time.Year": _row("year", "year", connect="int32"),
-        "io.debezium.data.Enum": _row("enum", "enum", connect="string"),
-        "io.debezium.data.EnumSet": _row("set", "set", connect="string"),
-        "io.debezium.data.Json": _row("json", "json", "longtext", connect="string"),
-        "io.debezium.data.geometry.Point": _row("point", "point", connect="struct"),
-        GEOMETRY: _row("geometry", *SPATIAL, connect="struct"),
-    }
-)  # fmt: skip
+SEMANTICS: Mapping[str, SemanticRow] = {
+    # TINYINT(1) with the connector's TinyIntOneToBooleanConverter
+    "boolean": _row("bit(1)", "bit", "tinyint", connect="boolean"),
+    "int8": _row("tinyint", "tinyint", connect="int8"),
+    "int16": _row("smallint", *_BY_WIDTH[:3], connect="int16"),
+    "int32": _row("int", *_BY_WIDTH[:7], connect="int32"),
+    "int64": _row("bigint", *_BY_WIDTH, connect="int64"),
+    "float": _row("float", "float", "float unsigned", connect="float"),
+    # FLOAT, which 1.9.5 widens; DECIMAL with decimal.handling.mode=double
+    "double": _row("double", *(f"{t}{u}" for t in ("float", "double", "decimal") for u in ("", " unsigned")),
+                   connect="double"),
+    # DECIMAL with decimal.handling.mode=string; bytes with binary.handling.mode=base64 or hex; JSON of MariaDB
+    "string": _row("longtext", *_TEXTS, *_BYTES, "json", "decimal", "decimal unsigned", connect="string"),
+    "bytes": _row("longblob", *_BYTES, connect="bytes"),
+    BITS: _row("bit({length})", "bit", connect="bytes"),
+    # BIGINT UNSIGNED with bigint.unsigned.handling.mode=precise
+    DECIMAL: _row("decimal({connect.decimal.precision},{scale})", "decimal", "decimal unsigned", "bigint unsigned",
+                  connect="bytes"),
+    "io.debezium.time.Date": _row("date", "date", connect="int32"),
+    f"{_CONNECT}Date": _row("date", "date", connect="int32"),
+    "io.debezium.time.Time": _row("time", "time", connect="int32"),
+    "io.debezium.time.MicroTime": _row("time", "time", connect="int64"),
+    "io.debezium.time.NanoTime": _row("time", "time", connect="int64"),
+    f"{_CONNECT}Time": _row("time", "time", connect="int32"),
+    "io.debezium.time.Timestamp": _row("datetime(3)", "datetime", connect="int64"),
+    "io.debezium.time.MicroTimestamp": _row("datetime(6)", "datetime", connect="int64"),
+    "io.debezium.time.NanoTimestamp": _row("datetime(6)", "datetime", connect="int64"),
+    f"{_CONNECT}Timestamp": _row("datetime(3)", "datetime", connect="int64"),
+    "io.debezium.time.ZonedTimestamp": _row("timestamp(6)", "timestamp", connect="string"),
+    # The next three with time.precision.mode=isostring
+    ISO_DATE: _row("date", "date", connect="string"),
+    ISO_TIME: _row("time", "time", connect="string"),
+    ISO_TIMESTAMP: _row("datetime(6)", "datetime", connect="string"),
+    "io.debezium.time.Year": _row("year", "year", connect="int32"),
+    "io.debezium.data.Enum": _row("enum", "enum", connect="string"),
+    "io.debezium.data.EnumSet": _row("set", "set", connect="string"),
+    "io.debezium.data.Json": _row("json", "json", "longtext", connect="string"),
+    "io.debezium.data.geometry.Point": _row("point", "point", connect="struct"),
+    GEOMETRY: _row("geometry", *SPATIAL, connect="struct"),
+}  # fmt: skip
 
 # The connector's settings that decide how values are written.
 TIME_MODE, DECIMAL_MODE, BINARY_MODE = "time.precision.mode", "decimal.handling.mode", "binary.handling.mode"
 DEFAULT_TIME_MODE = "adaptive_time_microseconds"
 # The semantic type of each family from a connector with default settings, for messages without a schema.
-_DEFAULTS: Mapping[Family, str] = MappingProxyType(
-    {
-        Family.INTEGER: "int64",
-        Family.FLOAT: "double",
-        Family.BIT: BITS,
-        Family.TEXT: "string",
-        Family.ENUM: "io.debezium.data.Enum",
-        Family.SET: "io.debezium.data.EnumSet",
-        Family.TIMESTAMP: "io.debezium.time.ZonedTimestamp",
-        Family.YEAR: "io.debezium.time.Year",
-        Family.JSON: "io.debezium.data.Json",
-        Family.SPATIAL: GEOMETRY,
-    }
-)
+_DEFAULTS: Mapping[Family, str] = {
+    Family.INTEGER: "int64",
+    Family.FLOAT: "double",
+    Family.BIT: BITS,
+    Family.TEXT: "string",
+    Family.ENUM: "io.debezium.data.Enum",
+    Family.SET: "io.debezium.data.EnumSet",
+    Family.TIMESTAMP: "io.debezium.time.ZonedTimestamp",
+    Family.YEAR: "io.debezium.time.Year",
+    Family.JSON: "io.debezium.data.Json",
+    Family.SPATIAL: GEOMETRY,
+}
 # time.precision.mode -> the semantic types of DATE, TIME and DATETIME, without `io.debezium.time.`. A mode that adapts to
 # the column sends more than `_MILLISECOND_DIGITS` in microseconds.
 _MILLISECOND_DIGITS = 3
-_TIMES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
-    {
-        DEFAULT_TIME_MODE: ("Date", "MicroTime", "Timestamp"),
-        "adaptive": ("Date", "Time", "Timestamp"),
-        "connect": ("Date", "Time", "Timestamp"),
-        "microseconds": ("Date", "MicroTime", "MicroTimestamp"),
-        "nanoseconds": ("Date", "NanoTime", "NanoTimestamp"),
-        "isostring": ("IsoDate", "IsoTime", "IsoTimestamp"),
-    }
-)
+_TIMES: Mapping[str, tuple[str, str, str]] = {
+    DEFAULT_TIME_MODE: ("Date", "MicroTime", "Timestamp"),
+    "adaptive": ("Date", "Time", "Timestamp"),
+    "connect": ("Date", "Time", "Timestamp"),
+    "microseconds": ("Date", "MicroTime", "MicroTimestamp"),
+    "nanoseconds": ("Date", "NanoTime", "NanoTimestamp"),
+    "isostring": ("IsoDate", "IsoTime", "IsoTimestamp"),
+}
 _ADAPTING = frozenset({DEFAULT_TIME_MODE, "adaptive"})
 # With the connector's column.propagate.source.type, parameters of a field state its MySQL type and its column's name.
 _SOURCE = "__debezium.source.column."

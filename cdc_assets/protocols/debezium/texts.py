@@ -5,35 +5,20 @@ read becomes a text that no type has, so that it is quarantined.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, TimestampNTZType
 
-from cdc_assets.expressions import compute_once
-from cdc_assets.mysql_types.casting import HEX, MAX_PRECISION
+from cdc_assets.mysql_types.casting import HEX
 from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType
-from cdc_assets.protocols.debezium.semantics import (
-    BASE64_BYTES,
-    BITS,
-    DECIMAL,
-    GEOMETRY,
-    HEX_BYTES,
-    ISO_DATE,
-    ISO_TIME,
-    ISO_TIMESTAMP,
-    SEMANTICS,
-    UNSTATED,
-    UNSTATED_BYTES,
-    UNSTATED_DECIMAL,
-    Field,
-    stands_for,
-)
+from cdc_assets.protocols.debezium import semantics
+from cdc_assets.protocols.debezium.semantics import Field, stands_for
 
 _Text = Callable[[Column, Field, MySQLType], Column]
 UNREADABLE = "unreadable: "
+_SCALES = frozenset(map(str, range(39)))  # of decimals in MariaDB; those in MySQL end at 30
 
 
 def mysql_text(value: Column, column: Field, mysql_type: MySQLType | None) -> Column:
@@ -47,7 +32,7 @@ def mysql_text(value: Column, column: Field, mysql_type: MySQLType | None) -> Co
     Returns:
         STRING; NULL for NULL; bytes are base64, or `hex:` and hexadecimal digits.
     """
-    if mysql_type is None or column.semantic in {UNSTATED, "bytes"}:
+    if mysql_type is None or column.semantic in {semantics.UNSTATED, "bytes"}:
         return value
     read = _TEXT_OF.get(column.semantic)
     return value if read is None else F.coalesce(read(value, column, mysql_type), F.concat(F.lit(UNREADABLE), value))
@@ -80,16 +65,7 @@ def _double(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # n
 
 def plain_number(value: Column) -> Column:
     """Return the text of a floating-point number without exponent."""
-    shape = r"^(-?)([0-9]+)(?:[.]([0-9]+))?[eE]([+-]?[0-9]+)\z"
-    sign, integer, fraction, exponent = (F.regexp_extract(value, shape, n) for n in (1, 2, 3, 4))
-    digits, point = F.concat(integer, fraction), F.length(integer) + exponent.try_cast("int")
-    above_one = F.concat(
-        F.rpad(F.substring(digits, F.lit(1), point), point, F.lit("0")), F.lit("."), F.substr(digits, point + 1)
-    )
-    below_one = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
-    # No decimal has more than 65 digits.
-    text = F.when(point.between(1, 100), above_one).when(point.between(-100, 0), below_one)
-    return F.when(value.rlike("[eE]"), F.concat(sign, F.regexp_replace(text, "[.]?0*$", ""))).otherwise(value)
+    return F.when(value.rlike("[eE]"), F.call_function("cdc_plain_number", value)).otherwise(value)
 
 
 def _string(value: Column, column: Field, mysql_type: MySQLType) -> Column:
@@ -140,19 +116,12 @@ def _reversed_bytes(digits: Column) -> Column:
     return F.array_join(F.reverse(F.regexp_extract_all(digits, F.lit("(..)"), F.lit(1))), "")
 
 
-def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
+def _decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
     """Return a decimal from its unscaled value in big-endian two's complement and the scale in the field's parameters."""
-    parameters = dict(column.parameters)
-    try:
-        scale = int(parameters.get("scale", "0"))
-        precision = int(parameters.get("connect.decimal.precision", mysql_type.length or 0)) or MAX_PRECISION
-    except ValueError:
+    scale = dict(column.parameters).get("scale", "0")
+    if scale not in _SCALES:
         return F.lit(None).cast("string")
-    unscaled = _unscaled_digits(value, precision)
-    if not scale:
-        return unscaled
-    zeros = F.regexp_replace(unscaled, "^(-?)", "$1" + "0" * scale)
-    return F.regexp_replace(zeros, rf"^(-?)0*([0-9]+)([0-9]{{{scale}}})\z", "$1$2.$3")
+    return F.call_function("cdc_decimal_digits", F.try_to_binary(value, F.lit("base64")), F.lit(int(scale)))
 
 
 def _unstated_decimal(value: Column, column: Field, mysql_type: MySQLType) -> Column:
@@ -160,78 +129,7 @@ def _unstated_decimal(value: Column, column: Field, mysql_type: MySQLType) -> Co
     return F.when(value.rlike(r"^[0-9]+\z"), value).otherwise(_decimal(value, column, mysql_type))
 
 
-# Hexadecimal digits of 8, 16 and 28 bytes; DECIMAL(65) has 27 bytes.
-_BIGINT_DIGITS, _DECIMAL_DIGITS, _MOST_DIGITS = 16, 32, 56
-_BIGINT_PRECISION = 18
-# Larger numbers are read four bytes at a time, and computed in four limbs of 18 decimal digits, the lowest first.
-_WORD_DIGITS, _LIMBS, _LIMB_DIGITS = 8, 4, 18
-_LIMB = DecimalType(20, 0)
-
-
-def _number(value: int) -> Column:
-    return F.lit(str(value)).cast(_LIMB)
-
-
-def _unscaled_digits(value: Column, precision: int) -> Column:
-    """Return the decimal digits of a two's complement in base64, a number of at most `precision` digits."""
-    digits = F.hex(F.try_to_binary(value, F.lit("base64")))
-    # The first character of base64 has the highest six bits, and so the sign.
-    negative = value.rlike("^[g-z0-9+/]")
-
-    def filled(size: int) -> Column:
-        return F.lpad(digits, F.lit(size), F.when(negative, F.lit("F")).otherwise(F.lit("0")))
-
-    short = F.when(F.length(digits).between(2, _BIGINT_DIGITS), F.conv(filled(_BIGINT_DIGITS), 16, -10))
-    if precision <= _BIGINT_PRECISION:
-        return short
-    if precision <= MAX_PRECISION:
-        all_digits = filled(_DECIMAL_DIGITS)
-        high = F.conv(F.substring(all_digits, 1, _BIGINT_DIGITS), 16, -10).cast(_LIMB)
-        low = F.conv(F.substring(all_digits, _BIGINT_DIGITS + 1, _BIGINT_DIGITS), 16, 10).cast(_LIMB)
-        long = F.try_add(F.try_multiply(high, _number(1 << 64)), low).cast("string")
-        return F.coalesce(short, F.when(F.length(digits) <= _DECIMAL_DIGITS, long))
-    long = F.when(F.length(digits) <= _MOST_DIGITS, _big_integer(digits, negative))
-    return F.coalesce(short, long)
-
-
-def _big_integer(digits: Column, negative: Column) -> Column:
-    complement = F.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")
-    filled = F.lpad(F.when(negative, complement).otherwise(digits), _MOST_DIGITS, "0")
-    words = F.transform(
-        F.regexp_extract_all(filled, F.lit(f"(.{{{_WORD_DIGITS}}})"), F.lit(1)),
-        lambda word: F.conv(word, 16, 10).cast(_LIMB),
-    )
-    word = _number(1 << 4 * _WORD_DIGITS)
-    zero = F.array(*[_number(0)] * _LIMBS)
-    number = F.aggregate(words, zero, lambda limbs, next_word: _multiply_add(limbs, word, next_word))
-    one = F.when(negative, _number(1)).otherwise(_number(0))
-    texts = F.transform(
-        F.reverse(_multiply_add(number, _number(1), one)), lambda n: F.lpad(n.cast("string"), _LIMB_DIGITS, "0")
-    )
-    sign = F.when(negative, F.lit("-")).otherwise(F.lit(""))
-    return F.concat(sign, F.regexp_replace(F.array_join(texts, ""), "^0+(?=.)", ""))
-
-
-def _multiply_add(limbs: Column, factor: Column, summand: Column) -> Column:
-    """Return the number `limbs` times a factor, plus a summand: from the lowest limb up, with carries."""
-    base = _number(10**_LIMB_DIGITS)
-
-    def step(s: Column, limb: Column) -> Column:
-        total = (limb * factor + s["carry"]).cast(DecimalType(38, 0))
-        return compute_once(
-            total,
-            lambda t: F.struct(
-                F.concat(s["limbs"], F.array((t % base).cast(_LIMB))).alias("limbs"),
-                ((t - t % base) / base).cast(_LIMB).alias("carry"),
-            ),
-        )
-
-    start = F.struct(F.slice(F.array(_number(0)), 1, 0).alias("limbs"), summand.alias("carry"))
-    return F.aggregate(limbs, start, step, lambda s: s["limbs"])
-
-
 _DAY = 86_400_000_000  # microseconds
-_FIRST = "1970-01-01 00:00:00"
 
 
 def _date(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
@@ -251,29 +149,20 @@ def _time(value: Column, column: Field, mysql_type: MySQLType) -> Column:
     """Return `[-]HH:MM:SS[.ffffff]` with the digits of the column's type; without a length as many as needed."""
     number = _microseconds(value, column)
     size = F.abs(number)
-    seconds = F.floor(size / 1_000_000)
-    hours = F.floor(size / 3_600_000_000).cast("string")
-    parts = [
-        F.when(F.length(hours) == 1, F.concat(F.lit("0"), hours)).otherwise(hours),
-        F.lpad((F.floor(size / 60_000_000) % 60).cast("string"), 2, "0"),
-        F.lpad((seconds % 60).cast("string"), 2, "0"),
-    ]
-    fraction = F.lpad((size % 1_000_000).cast("string"), 6, "0")
-    digits = mysql_type.length
-    shown = F.regexp_replace(fraction, "0+$", "") if digits is None else F.substring(fraction, 1, digits)
     sign = F.when(number < 0, F.lit("-")).otherwise(F.lit(""))
-    text = F.concat(sign, F.concat_ws(":", *parts), F.regexp_replace(F.concat(F.lit("."), shown), "[.]$", ""))
+    parts = [F.floor(size / 3_600_000_000), F.floor(size / 60_000_000) % 60, F.floor(size / 1_000_000) % 60]
+    clock = F.format_string("%s%02d:%02d:%02d.%06d", sign, *parts, size % 1_000_000)
+    digits = mysql_type.length
+    superfluous = r"[.]?0*\z" if digits is None else rf"[.]?[0-9]{{{6 - digits}}}\z"
     # MySQL's range is about 35 days.
-    return F.when(number.between(-50 * _DAY, 50 * _DAY), text)
+    return F.when(number.between(-50 * _DAY, 50 * _DAY), F.regexp_replace(clock, superfluous, ""))
 
 
 def _datetime(value: Column, column: Field, mysql_type: MySQLType) -> Column:  # noqa: ARG001
     """Return a date and time from the time since the epoch, which Debezium computes as if the source's clock were UTC."""
     number = _microseconds(value, column)
-    seconds = (number.cast(DecimalType(20, 0)) / F.lit(1_000_000)).cast(DecimalType(18, 6))
-    text = (F.lit(_FIRST).cast(TimestampNTZType()) + F.make_dt_interval(F.lit(0), F.lit(0), F.lit(0), seconds)).cast(
-        "string"
-    )
+    epoch = F.lit("1970-01-01").cast(TimestampNTZType())
+    text = F.timestamp_add("MICROSECOND", number, epoch).cast("string")
     # Somewhat more than the years from 0 to 9999.
     return F.when(number.between(-719_000 * _DAY, 3_000_000 * _DAY), text)
 
@@ -331,28 +220,26 @@ def _geometry(value: Column, column: Field, mysql_type: MySQLType) -> Column:  #
     return F.concat(F.lit(HEX), _reversed_bytes(F.lpad(F.hex(fits), 8, "0")), wkb)
 
 
-_TEXT_OF: Mapping[str, _Text] = MappingProxyType(
-    {
-        "boolean": _boolean,
-        "int64": _integer,
-        "double": _double,
-        "string": _string,
-        BITS: _bits,
-        HEX_BYTES: _hex_bytes,
-        BASE64_BYTES: _base64_bytes,
-        UNSTATED_BYTES: _unstated_bytes,
-        DECIMAL: _decimal,
-        UNSTATED_DECIMAL: _unstated_decimal,
-        "io.debezium.data.Enum": _enum,
-        "io.debezium.time.ZonedTimestamp": _timestamp,
-        "io.debezium.time.Year": _year,
-        "io.debezium.data.geometry.Point": _geometry,
-        GEOMETRY: _geometry,
-        **{name: _date for name, row in SEMANTICS.items() if row.text == "date"},
-        **{name: _time for name, row in SEMANTICS.items() if row.text == "time"},
-        **{name: _datetime for name, row in SEMANTICS.items() if row.text.startswith("datetime")},
-        ISO_DATE: _iso_date,
-        ISO_TIME: _iso_time,
-        ISO_TIMESTAMP: _iso_timestamp,
-    }
-)
+_TEXT_OF: Mapping[str, _Text] = {
+    "boolean": _boolean,
+    "int64": _integer,
+    "double": _double,
+    "string": _string,
+    semantics.BITS: _bits,
+    semantics.HEX_BYTES: _hex_bytes,
+    semantics.BASE64_BYTES: _base64_bytes,
+    semantics.UNSTATED_BYTES: _unstated_bytes,
+    semantics.DECIMAL: _decimal,
+    semantics.UNSTATED_DECIMAL: _unstated_decimal,
+    "io.debezium.data.Enum": _enum,
+    "io.debezium.time.ZonedTimestamp": _timestamp,
+    "io.debezium.time.Year": _year,
+    "io.debezium.data.geometry.Point": _geometry,
+    semantics.GEOMETRY: _geometry,
+    **{name: _date for name, row in semantics.SEMANTICS.items() if row.text == "date"},
+    **{name: _time for name, row in semantics.SEMANTICS.items() if row.text == "time"},
+    **{name: _datetime for name, row in semantics.SEMANTICS.items() if row.text.startswith("datetime")},
+    semantics.ISO_DATE: _iso_date,
+    semantics.ISO_TIME: _iso_time,
+    semantics.ISO_TIMESTAMP: _iso_timestamp,
+}

@@ -8,49 +8,25 @@ statements, of this run and of earlier runs.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.config.connector_settings import MODES
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.mysql_types.descriptors import TYPES
 from cdc_assets.mysql_types.types import MySQLType, parsed
+from cdc_assets.protocols.debezium import semantics
 from cdc_assets.protocols.debezium.limits import WIRES, limits_of_field
 from cdc_assets.protocols.debezium.schema_records import described_tables
-from cdc_assets.protocols.debezium.semantics import (
-    BINARY_MODE,
-    DECIMAL,
-    DECIMAL_MODE,
-    DEFAULT_TIME_MODE,
-    SEMANTICS,
-    TIME_MODE,
-    UNSTATED,
-    Field,
-    assumed_field,
-    deciding_setting,
-    layout,
-    stands_for,
-)
-from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows, make_schema_lookup
-from cdc_assets.type_checks.observations import (
-    COLUMN_FIELDS,
-    LayoutGroup,
-    MessageColumn,
-    RowLayout,
-    Rules,
-    ValuesFit,
-    group_by_layout,
-    observe_missing_columns,
-    observe_values,
-    select_row_events,
-    with_layout_hash,
-)
-from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, nothing_earlier
+from cdc_assets.protocols.debezium.semantics import Field, assumed_field, deciding_setting, layout, stands_for
+from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows
+from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout
+from cdc_assets.type_checks.row_images import Observation, Sending
+from cdc_assets.type_checks.rules import Rules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import (
     DESCRIBED,
@@ -61,116 +37,34 @@ from cdc_assets.type_checks.values import (
 
 _LAST_COMMIT_TS = (1 << 63) - 1
 # TiCDC has no such settings: without a schema, too, it writes these forms.
-_TICDC: Mapping[str, str] = MappingProxyType({TIME_MODE: DEFAULT_TIME_MODE, BINARY_MODE: "bytes"})
+_TICDC: Mapping[str, str] = {semantics.TIME_MODE: semantics.DEFAULT_TIME_MODE, semantics.BINARY_MODE: "bytes"}
 # What is assumed of settings that are not given.
-_ASSUMED: Mapping[str, str] = MappingProxyType(
-    {TIME_MODE: DEFAULT_TIME_MODE, DECIMAL_MODE: "precise or string", BINARY_MODE: "base64 or hex"}
-)
-
-_FIELDS = (
-    *COLUMN_FIELDS,
-    *("mysql_type", "jdbc_type", "semantic_type", "connect_type", "assumed", "wire_type", "value_class"),
-)
+_ASSUMED: Mapping[str, str] = {
+    semantics.TIME_MODE: semantics.DEFAULT_TIME_MODE,
+    semantics.DECIMAL_MODE: "precise or string",
+    semantics.BINARY_MODE: "base64 or hex",
+}
 
 
-def make_rules(settings: Mapping[str, str] = MappingProxyType({})) -> Rules:
-    """Return the type rules of Debezium; `settings`: those of the connector that the feeds file gives."""
-    return Rules(observe=partial(observe_types, settings), model=ConnectTypes, fields=_FIELDS, expected=_expected)
-
-
-def observe_types(
-    settings: Mapping[str, str],
-    events: DataFrame,
-    schemas: SchemaRows,
-    columns: Mapping[str, str],
-    earlier: Earlier = nothing_earlier,
-) -> list[Observation]:
-    """Return the observations of row events and of schema-change records.
-
-    Of row events there is one observation for each table, column, MySQL type, semantic type, JSON type and class of value;
-    of schema-change records one for each table, column, MySQL type and JDBC code.
-
-    Args:
-        settings: the connector's settings that the feeds file gives.
-        events: rows of change_events.
-        schemas: rows of table_schemas.
-        columns: `database.table.column` -> the type that the feeds file gives.
-        earlier: the columns that rows of earlier runs had.
-
-    Returns:
-        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
-    """
-    stated = F.coalesce("layout", "table_schemas")
-    kinds = F.col("kind").isin(str(Kind.ROW), str(Kind.DDL))
-    # Only TiCDC's messages state no place in a binlog.
-    with_types = with_layout_hash(
-        events.where(kinds & stated.isNotNull()), schema=stated, of_ticdc=F.col("source").isNull()
-    )
-    groups = group_by_layout(with_types, "schema", "of_ticdc")
-    described = [_read_schema_change(group) for group in groups if group.kind == Kind.DDL]
-    find_schemas = make_schema_lookup([*schemas, *(row for rows, _ in described for row in rows)])
-    # Schema changes come in a topic of their own, which a feed need not read.
-    sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
-    layouts = [_make_layout(group, find_schemas, columns, settings) for group in groups if group.kind == Kind.ROW]
-    of_statements = [o for _, observations in described for o in observations]
-    of_rows = [
-        *observe_values(select_row_events(with_types), layouts, has_wire_types=True),
-        *observe_missing_columns(layouts, schemas, sending, earlier),
+def _described_schemas(group: LayoutGroup) -> list[dict[str, Any]]:
+    """Return the tables of schema-change records as rows of table_schemas."""
+    return [
+        {"database": database, "table": table, "commit_ts": group.span[0]}
+        | {"columns": [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]}
+        for (database, table), (columns, _) in described_tables(group.stated["schema"]).items()
     ]
-    return of_statements + of_rows
 
 
-def _make_layout(
-    group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str], settings: Mapping[str, str]
-) -> RowLayout:
-    """Return the columns of a group of row events.
-
-    Args:
-        group: the events.
-        find_schemas: the declared columns of a table during a span of commit_ts.
-        given_types: `database.table.column` -> the type that the feeds file gives.
-        settings: the connector's settings that the feeds file gives.
-    """
-    declared = find_schemas(group.database, group.table, group.span)
-    later = find_schemas(group.database, group.table, (group.span[1] + 1, _LAST_COMMIT_TS))
-    optional = _read_optional(group.stated["schema"])
-    of_sender = {**_TICDC, **settings} if group.stated["of_ticdc"] else settings
-    columns = [
-        _make_column(
-            field,
-            _declared_types(field, declared),
-            _declared_types(field, later),
-            given_types.get(f"{group.database}.{group.table}.{field.name}"),
-            of_sender,
-            nullable=optional.get(field.name) is not False,
-        )
-        for field in layout(group.stated["schema"])
+def _observe_schema_change(group: LayoutGroup) -> list[Observation]:
+    """Return the observations of the columns of schema-change records."""
+    return [
+        {"database": database, "table": table, "column": c.name, "mysql_type": str(c.type or c.type_name)}
+        | {"jdbc_type": c.jdbc_type, "value_class": DESCRIBED}
+        | {"base": c.type.base if c.type else None, "described": True}
+        | group.occurrences
+        for (database, table), (columns, _) in described_tables(group.stated["schema"]).items()
+        for c in columns
     ]
-    # TiCDC's rows lack virtual generated columns, which its schemas have.
-    may_lack = (column.name for column in columns if group.stated["of_ticdc"] and column.limits.null is None)
-    return RowLayout(group, columns, frozenset(may_lack))
-
-
-def _read_schema_change(group: LayoutGroup) -> tuple[list[dict[str, Any]], list[Observation]]:
-    """Return the tables of schema-change records as rows of table_schemas, and the observations of their columns."""
-    rows, observations = [], []
-    for (database, table_name), (columns, _) in described_tables(group.stated["schema"]).items():
-        place = {"database": database, "table": table_name}
-        declared = [{"name": c.name, "type": str(c.type or c.type_name)} for c in columns]
-        rows.append(place | {"commit_ts": group.span[0], "columns": declared})
-        observations += [
-            place
-            | {
-                "column": c.name,
-                "mysql_type": str(c.type or c.type_name),
-                "jdbc_type": c.jdbc_type,
-                "value_class": DESCRIBED,
-            }
-            | {"base": c.type.base if c.type else None, "described": True}
-            | group.occurrences
-            for c in columns
-        ]
-    return rows, observations
 
 
 def _read_optional(text: str) -> dict[str, Any]:
@@ -206,7 +100,7 @@ def _make_column(
     types = [parsed(given)] if given else _possible_types(field, declared, later)
     mysql_type = types[-1]
     # No row without a schema shows that it does not have the type of the next statement yet.
-    possible = [*types, *later[:2]] if field.semantic == UNSTATED and not given else types
+    possible = [*types, *later[:2]] if field.semantic == semantics.UNSTATED and not given else types
     limits = widest_limits([limits_of_field(field, _with_labels(t, later), settings) for t in dict.fromkeys(possible)])
     usual_null = SHOWS_NO_READING if limits.usual else None
     limits = limits._replace(null=usual_null if nullable else ValueClass.NOT_NULL)
@@ -218,7 +112,7 @@ def _make_column(
         "assumed": f"{setting}={settings.get(setting, _ASSUMED[setting])}" if setting else None,
     }
     # A message without a schema states no types; only schema changes declare the column's type then.
-    is_unstated = field.semantic == UNSTATED
+    is_unstated = field.semantic == semantics.UNSTATED
     return MessageColumn(field.name, str(mysql_type) if mysql_type else None, own, limits, type_optional=is_unstated)
 
 
@@ -244,13 +138,13 @@ def _with_labels(mysql_type: MySQLType | None, later: list[MySQLType]) -> MySQLT
 
 def _fits(semantic: str, mysql_type: MySQLType) -> bool:
     """Return whether a semantic type may stand for a MySQL type; a semantic type that is not Debezium's excludes none."""
-    row = SEMANTICS.get(semantic)
+    row = semantics.SEMANTICS.get(semantic)
     return row is None or stands_for(mysql_type) in row.types
 
 
-_SEMANTIC_TYPES = sorted([*SEMANTICS, UNSTATED])
-_CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in SEMANTICS.items()})
-_STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in SEMANTICS.items() for kind in row.types})
+_SEMANTIC_TYPES = sorted([*semantics.SEMANTICS, semantics.UNSTATED])
+_CONNECT = make_rule_table({(semantic, row.connect) for semantic, row in semantics.SEMANTICS.items()})
+_STANDS_FOR = make_rule_table({(semantic, kind) for semantic, row in semantics.SEMANTICS.items() for kind in row.types})
 _JDBC = make_rule_table({(base, code) for base, descriptor in TYPES.items() for code in descriptor.debezium_jdbc})
 _JSON = make_rule_table({(connect, wire) for connect, wires in WIRES.items() for wire in wires} | {("bytes", "number")})
 
@@ -289,7 +183,7 @@ class ConnectTypes(ValuesFit):
         """
         is_number = (frame["wire_type"] == "number") & (frame["connect_type"] == "bytes")
         fits = is_in_table(frame, ["connect_type", "wire_type"], _JSON) & (
-            ~is_number | (frame["semantic_type"] == DECIMAL)
+            ~is_number | (frame["semantic_type"] == semantics.DECIMAL)
         )
         return fits | ~frame["connect_type"].isin(sorted(WIRES))
 
@@ -306,22 +200,82 @@ def _described_by_statement(frame: pd.DataFrame) -> pd.Series:
 
 def _has_semantic_type(frame: pd.DataFrame) -> pd.Series:
     """Return BOOLEAN for each observation: whether its semantic type is one of Debezium's."""
-    return frame["semantic_type"].isin(list(SEMANTICS))
+    return frame["semantic_type"].isin(list(semantics.SEMANTICS))
 
 
-def _expected(row: Mapping[str, Any]) -> str:
-    """Return what the references prescribe for an observation, for people."""
-    if row.get("described"):
-        mysql_type = parsed(row["mysql_type"])
-        codes: Iterable[int] = sorted(TYPES[mysql_type.base].debezium_jdbc) if mysql_type else ()
-        return f"JDBC code {', '.join(map(str, codes))}" if mysql_type else "no such type"
-    if row.get("assumed"):
-        setting, _, mode = row["assumed"].partition("=")
-        field = Field(row["column"], row["semantic_type"], row["connect_type"])
-        given = {setting: mode} if mode in MODES[setting] else {}
-        read_as = assumed_field(field, parsed(row["mysql_type"]), given).semantic
-        return f"{read_as}, as with {setting}={mode}: the message does not state this setting of the connector"
-    if row.get("semantic_type") == UNSTATED:
-        return "any: the message has no schema"
-    semantic = SEMANTICS.get(row.get("semantic_type") or "")
-    return f"{semantic.connect}: {', '.join(sorted(semantic.types))}" if semantic else "no such type"
+class DebeziumRules(Rules):
+    """The type rules of Debezium.
+
+    There is an observation of row events for each table, column, MySQL type, semantic type, JSON type and class of value,
+    and one of schema-change records for each table, column, MySQL type and JDBC code.
+    """
+
+    model = ConnectTypes
+    fields = (
+        *COLUMN_FIELDS,
+        *("mysql_type", "jdbc_type", "semantic_type", "connect_type", "assumed", "wire_type", "value_class"),
+    )
+    # Schema changes come in a topic of their own, which a feed need not read.
+    sending = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
+
+    def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Make the rules; `settings`: those of the connector that the feeds file gives."""
+        self._settings = settings
+
+    def select_events(self, events: DataFrame) -> DataFrame:
+        """Return the row events and the schema changes."""
+        stated = F.coalesce("layout", "table_schemas")
+        return events.where(F.col("kind").isin(str(Kind.ROW), str(Kind.DDL)) & stated.isNotNull())
+
+    def state_columns(self) -> dict[str, Column]:
+        """Return the schema of a row or of tables; only TiCDC's messages state no place in a binlog."""
+        return {"schema": F.coalesce("layout", "table_schemas"), "of_ticdc": F.col("source").isNull()}
+
+    def make_layouts(
+        self, groups: Sequence[LayoutGroup], schemas: SchemaRows, given_types: Mapping[str, str]
+    ) -> list[RowLayout]:
+        """Return the columns of groups of row events, by earlier schemas and those of the schema changes."""
+        described = [row for group in groups if group.kind == Kind.DDL for row in _described_schemas(group)]
+        return super().make_layouts(groups, [*schemas, *described], given_types)
+
+    def make_layout(self, group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+        """Return the columns of a group of row events."""
+        declared = find_schemas(group.database, group.table, group.span)
+        later = find_schemas(group.database, group.table, (group.span[1] + 1, _LAST_COMMIT_TS))
+        optional = _read_optional(group.stated["schema"])
+        of_sender = {**_TICDC, **self._settings} if group.stated["of_ticdc"] else self._settings
+        columns = [
+            _make_column(
+                field,
+                _declared_types(field, declared),
+                _declared_types(field, later),
+                given_types.get(f"{group.database}.{group.table}.{field.name}"),
+                of_sender,
+                nullable=optional.get(field.name) is not False,
+            )
+            for field in layout(group.stated["schema"])
+        ]
+        # TiCDC's rows lack virtual generated columns, which its schemas have.
+        may_lack = (column.name for column in columns if group.stated["of_ticdc"] and column.limits.null is None)
+        return RowLayout(group, columns, frozenset(may_lack))
+
+    def observe_groups(self, groups: Sequence[LayoutGroup]) -> list[Observation]:
+        """Return the observations of schema changes."""
+        return [o for group in groups if group.kind == Kind.DDL for o in _observe_schema_change(group)]
+
+    def expected(self, row: Mapping[str, Any]) -> str:
+        """Return what the references prescribe for an observation, for people."""
+        if row.get("described"):
+            mysql_type = parsed(row["mysql_type"])
+            codes: Iterable[int] = sorted(TYPES[mysql_type.base].debezium_jdbc) if mysql_type else ()
+            return f"JDBC code {', '.join(map(str, codes))}" if mysql_type else "no such type"
+        if row.get("assumed"):
+            setting, _, mode = row["assumed"].partition("=")
+            field = Field(row["column"], row["semantic_type"], row["connect_type"])
+            given = {setting: mode} if mode in MODES[setting] else {}
+            read_as = assumed_field(field, parsed(row["mysql_type"]), given).semantic
+            return f"{read_as}, as with {setting}={mode}: the message does not state this setting of the connector"
+        if row.get("semantic_type") == semantics.UNSTATED:
+            return "any: the message has no schema"
+        semantic = semantics.SEMANTICS.get(row.get("semantic_type") or "")
+        return f"{semantic.connect}: {', '.join(sorted(semantic.types))}" if semantic else "no such type"

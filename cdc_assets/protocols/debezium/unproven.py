@@ -11,28 +11,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.config.connector_settings import MODES
 from cdc_assets.mysql_types.descriptors import TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType, parse_type
 from cdc_assets.protocols.base import UnprovenSetting
-from cdc_assets.protocols.debezium.semantics import (
-    DECIMAL_MODE,
-    DEFAULT_TIME_MODE,
-    TIME_MODE,
-    UNSTATED,
-    Field,
-    assumed_field,
-)
+from cdc_assets.protocols.debezium import semantics
+from cdc_assets.protocols.debezium.semantics import Field, assumed_field
 from cdc_assets.type_checks.row_images import Observation
 from cdc_assets.type_checks.values import BASE64, DIGITS, HEX, SECOND_PARTS, readings_of_class
 
 # decimal.handling.mode and binary.handling.mode -> how a value is then written.
-_READINGS: Mapping[str, str] = MappingProxyType(
-    {"precise": BASE64, "string": DIGITS, "bytes": BASE64, "base64": BASE64, "base64-url-safe": BASE64, "hex": HEX}
-)
+_READINGS: Mapping[str, str] = {
+    "precise": BASE64,
+    "string": DIGITS,
+    "bytes": BASE64,
+    "base64": BASE64,
+    "base64-url-safe": BASE64,
+    "hex": HEX,
+}
 
 
 def find_unproven_settings(observations: Iterable[Observation], given: Mapping[str, str]) -> list[UnprovenSetting]:
@@ -48,7 +46,7 @@ def find_unproven_settings(observations: Iterable[Observation], given: Mapping[s
         setting = (stated.get("assumed") or "").partition("=")[0]
         readings = readings_of_class(stated["value_class"]) if setting and setting not in given else frozenset()
         if readings:
-            values = _Values(observation, setting, readings, has_schema=stated["semantic_type"] != UNSTATED)
+            values = _Values(observation, setting, readings, has_schema=stated["semantic_type"] != semantics.UNSTATED)
             values_by_setting.setdefault(setting, []).append(values)
     unproven = (_find_unproven(setting, values) for setting, values in sorted(values_by_setting.items()))
     return [each for each in unproven if each is not None]
@@ -83,9 +81,9 @@ class _Values:
     @property
     def as_read(self) -> str:
         """How the pipeline has read the values (`texts.mysql_text`)."""
-        if self.setting == TIME_MODE:
-            return str(self.reading_by_mode[DEFAULT_TIME_MODE])
-        preferred = DIGITS if self.setting == DECIMAL_MODE else HEX if self.has_schema else BASE64
+        if self.setting == semantics.TIME_MODE:
+            return str(self.reading_by_mode[semantics.DEFAULT_TIME_MODE])
+        preferred = DIGITS if self.setting == semantics.DECIMAL_MODE else HEX if self.has_schema else BASE64
         return preferred if preferred in self.readings else min(self.readings)
 
     def otherwise(self, modes: Iterable[str]) -> set[str]:
@@ -94,10 +92,10 @@ class _Values:
 
     def _reading_under(self, mode: str) -> str | None:
         """Return how a column is written under a value of the setting; None: not in one of the forms that values prove."""
-        if self.setting != TIME_MODE:
+        if self.setting != semantics.TIME_MODE:
             return _READINGS.get(mode)
-        field = Field(self.observation["column"], UNSTATED, UNSTATED)
-        name = assumed_field(field, self.mysql_type, {TIME_MODE: mode}).semantic.rpartition(".")[2]
+        field = Field(self.observation["column"], semantics.UNSTATED, semantics.UNSTATED)
+        name = assumed_field(field, self.mysql_type, {semantics.TIME_MODE: mode}).semantic.rpartition(".")[2]
         size = next((size for size in ("Micro", "Nano", "Iso") if name.startswith(size)), "")
         return {"Micro": "microseconds", "Nano": "nanoseconds", "": "milliseconds"}.get(size)
 
@@ -154,11 +152,9 @@ def _bytes_of_base64(sample: str) -> bytes:
     return base64.urlsafe_b64decode(sample[: len(sample) // 4 * 4].translate(str.maketrans("+/", "-_")))
 
 
-_SHOWN: Mapping[tuple[Family, str], Callable[[str], str]] = MappingProxyType(
-    {
-        (Family.DECIMAL, DIGITS): str,
-        (Family.DECIMAL, BASE64): lambda sample: str(int.from_bytes(_bytes_of_base64(sample), "big", signed=True)),
-        (Family.BINARY, HEX): lambda sample: f"the bytes {sample.upper()}",
-        (Family.BINARY, BASE64): lambda sample: f"the bytes {_bytes_of_base64(sample).hex().upper()}",
-    }
-)
+_SHOWN: Mapping[tuple[Family, str], Callable[[str], str]] = {
+    (Family.DECIMAL, DIGITS): str,
+    (Family.DECIMAL, BASE64): lambda sample: str(int.from_bytes(_bytes_of_base64(sample), "big", signed=True)),
+    (Family.BINARY, HEX): lambda sample: f"the bytes {sample.upper()}",
+    (Family.BINARY, BASE64): lambda sample: f"the bytes {_bytes_of_base64(sample).hex().upper()}",
+}

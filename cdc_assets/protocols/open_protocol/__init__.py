@@ -8,8 +8,7 @@ the watermark.
 
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -24,7 +23,7 @@ from cdc_assets.protocols.open_protocol.decoding import VERSION, decode, split_e
 from cdc_assets.protocols.payload import LENGTH_BYTES, resolve_claim_checks
 
 if TYPE_CHECKING:
-    from cdc_assets.type_checks.observations import Rules
+    from cdc_assets.type_checks.rules import Rules
 
 _LONG_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
 # The key has the protocol's version before the first event's length.
@@ -40,7 +39,7 @@ class OpenProtocol(Protocol):
     events_a_record = 16  # the default of TiCDC's max-batch-size
     # Without this setting Spark generates one method for all steps of decoding, which is longer than the JVM compiles. It
     # makes other protocols no faster.
-    settings = MappingProxyType({"spark.sql.codegen.hugeMethodLimit": "8000"})
+    settings: ClassVar[Mapping[str, str]] = {"spark.sql.codegen.hugeMethodLimit": "8000"}
 
     def envelope(self, feed: Feed) -> Envelope:  # noqa: ARG002
         """Return how messages are wrapped: each event has a length before its key and its value."""
@@ -87,6 +86,6 @@ class OpenProtocol(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for type codes, flags and values."""
-        from cdc_assets.protocols.open_protocol.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.open_protocol.type_rules import OpenProtocolRules  # noqa: PLC0415 -- importing pandera is slow
 
-        return make_rules()
+        return OpenProtocolRules()

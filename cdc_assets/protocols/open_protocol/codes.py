@@ -5,9 +5,8 @@ encoder, as recorded, differs from the document.
 """
 
 from collections.abc import Mapping
-from enum import IntFlag, StrEnum
-from types import MappingProxyType
-from typing import NamedTuple
+from enum import IntFlag
+from typing import Literal, NamedTuple
 
 
 class ColumnFlag(IntFlag):
@@ -28,19 +27,11 @@ def flags_text(flags: int) -> str:
     return ", ".join(str(flag.name).lower().replace("_", " ") for flag in ColumnFlag if flags & flag)
 
 
-class JsonType(StrEnum):
-    """The JSON type of a column's value `v`, if it is not null."""
-
-    NUMBER = "number"
-    STRING = "string"
-    NONE = "none"  # always null
-
-
 class CodeRow(NamedTuple):
     """One type code.
 
     Attributes:
-        json: the JSON type of values.
+        json: the JSON type of values that are not null; `none` if values are always null.
         text: the MySQL type; None for the type NULL.
         binary: the type with the binary flag. For other types the flag has no meaning in the document, and the encoder sets
             it if the character set is binary, which numbers, dates, decimals and JSON have too.
@@ -48,45 +39,41 @@ class CodeRow(NamedTuple):
         may_be_unsigned: whether the flag is permitted without a meaning: the encoder sets it on YEAR and BIT.
     """
 
-    json: JsonType
+    json: Literal["number", "string", "none"]
     text: str | None
     binary: str | None = None
     unsigned: bool = False
     may_be_unsigned: bool = False
 
 
-_NUMBER, _STRING = JsonType.NUMBER, JsonType.STRING
-
-CODES: Mapping[int, CodeRow] = MappingProxyType(
-    {
-        1: CodeRow(_NUMBER, "tinyint", unsigned=True),
-        2: CodeRow(_NUMBER, "smallint", unsigned=True),
-        3: CodeRow(_NUMBER, "int", unsigned=True),
-        4: CodeRow(_NUMBER, "float", unsigned=True),
-        5: CodeRow(_NUMBER, "double", unsigned=True),
-        6: CodeRow(JsonType.NONE, None),
-        7: CodeRow(_STRING, "timestamp"),
-        8: CodeRow(_NUMBER, "bigint", unsigned=True),
-        9: CodeRow(_NUMBER, "mediumint", unsigned=True),
-        10: CodeRow(_STRING, "date"),
-        11: CodeRow(_STRING, "time"),
-        12: CodeRow(_STRING, "datetime"),
-        13: CodeRow(_NUMBER, "year", may_be_unsigned=True),
-        14: CodeRow(_STRING, "date"),
-        15: CodeRow(_STRING, "varchar", "varbinary"),
-        16: CodeRow(_NUMBER, "bit", may_be_unsigned=True),
-        245: CodeRow(_STRING, "json"),
-        246: CodeRow(_STRING, "decimal", unsigned=True),
-        247: CodeRow(_NUMBER, "enum"),
-        248: CodeRow(_NUMBER, "set"),
-        249: CodeRow(_STRING, "tinytext", "tinyblob"),
-        250: CodeRow(_STRING, "mediumtext", "mediumblob"),
-        251: CodeRow(_STRING, "longtext", "longblob"),
-        252: CodeRow(_STRING, "text", "blob"),
-        253: CodeRow(_STRING, "varchar", "varbinary"),
-        254: CodeRow(_STRING, "char", "binary"),
-    }
-)
+CODES: Mapping[int, CodeRow] = {
+    1: CodeRow("number", "tinyint", unsigned=True),
+    2: CodeRow("number", "smallint", unsigned=True),
+    3: CodeRow("number", "int", unsigned=True),
+    4: CodeRow("number", "float", unsigned=True),
+    5: CodeRow("number", "double", unsigned=True),
+    6: CodeRow("none", None),
+    7: CodeRow("string", "timestamp"),
+    8: CodeRow("number", "bigint", unsigned=True),
+    9: CodeRow("number", "mediumint", unsigned=True),
+    10: CodeRow("string", "date"),
+    11: CodeRow("string", "time"),
+    12: CodeRow("string", "datetime"),
+    13: CodeRow("number", "year", may_be_unsigned=True),
+    14: CodeRow("string", "date"),
+    15: CodeRow("string", "varchar", "varbinary"),
+    16: CodeRow("number", "bit", may_be_unsigned=True),
+    245: CodeRow("string", "json"),
+    246: CodeRow("string", "decimal", unsigned=True),
+    247: CodeRow("number", "enum"),
+    248: CodeRow("number", "set"),
+    249: CodeRow("string", "tinytext", "tinyblob"),
+    250: CodeRow("string", "mediumtext", "mediumblob"),
+    251: CodeRow("string", "longtext", "longblob"),
+    252: CodeRow("string", "text", "blob"),
+    253: CodeRow("string", "varchar", "varbinary"),
+    254: CodeRow("string", "char", "binary"),
+}
 GEOMETRY = 255  # The document does not support it, and TiDB has no such columns.
 
 
@@ -118,19 +105,17 @@ def wrong_flags(code: int, flags: int) -> str | None:
 
 # The names of TiDB's job types in the document, by their numbers. For other types, such as 61 (a statement that changes
 # several things of a table), only the statement is used.
-DDL_TYPES: Mapping[int, str] = MappingProxyType(
-    dict(
-        enumerate(
-            (
-                "create schema", "drop schema", "create table", "drop table", "add column", "drop column", "add index",
-                "drop index", "add foreign key", "drop foreign key", "truncate table", "modify column", "rebase auto id",
-                "rename table", "set default value", "shard row id", "modify table comment", "rename index",
-                "add table partition", "drop table partition", "create view", "modify table charset and collate",
-                "truncate table partition", "drop view", "recover table", "modify schema charset and collate",
-                "lock table", "unlock table", "repair table", "set tiflash replica", "update tiflash replica status",
-                "add primary key", "drop primary key", "create sequence", "alter sequence", "drop sequence",
-            ),
-            start=1,
-        )
+DDL_TYPES: Mapping[int, str] = dict(
+    enumerate(
+        (
+            "create schema", "drop schema", "create table", "drop table", "add column", "drop column", "add index",
+            "drop index", "add foreign key", "drop foreign key", "truncate table", "modify column", "rebase auto id",
+            "rename table", "set default value", "shard row id", "modify table comment", "rename index",
+            "add table partition", "drop table partition", "create view", "modify table charset and collate",
+            "truncate table partition", "drop view", "recover table", "modify schema charset and collate",
+            "lock table", "unlock table", "repair table", "set tiflash replica", "update tiflash replica status",
+            "add primary key", "drop primary key", "create sequence", "alter sequence", "drop sequence",
+        ),
+        start=1,
     )
 )  # fmt: skip

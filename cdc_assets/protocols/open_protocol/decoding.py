@@ -1,7 +1,6 @@
 """Decoding of the Open Protocol: raw records -> change events."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -10,8 +9,8 @@ from cdc_assets import tso
 from cdc_assets.lakehouse import schema
 from cdc_assets.lakehouse.change_events import Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes
-from cdc_assets.protocols.messages import ANY, BIGINT, BOOLEAN, INT, TEXT, FieldType, columns_field, overlay, read
+from cdc_assets.protocols.events import complete_events, look_up, name_too_long, record_bytes
+from cdc_assets.protocols.messages import FieldType, columns_field, overlay, read
 from cdc_assets.protocols.open_protocol.codes import DDL_TYPES, GEOMETRY, ColumnFlag
 from cdc_assets.protocols.payload import LZ4_MAGIC
 
@@ -19,15 +18,20 @@ VERSION = 1
 # Limits the work that one hostile record can cause; TiCDC's max-batch-size is 16 by default.
 _MOST_EVENTS = 1 << 16
 
-_EVENT_KEY: Mapping[str, FieldType] = MappingProxyType(
-    {"ts": BIGINT, "scm": TEXT, "tbl": TEXT, "t": INT, "ohk": BOOLEAN, "ccl": TEXT}
-)
+_EVENT_KEY: Mapping[str, FieldType] = {
+    "ts": "bigint",
+    "scm": "text",
+    "tbl": "text",
+    "t": "int",
+    "ohk": "boolean",
+    "ccl": "text",
+}
 _HANDLE, _PRIMARY, _UNIQUE = int(ColumnFlag.HANDLE_KEY), int(ColumnFlag.PRIMARY_KEY), int(ColumnFlag.UNIQUE_KEY)
 # The key columns are those of the handle key, else of the primary key, else of a unique key without NULL.
 _KEYS = [(_HANDLE, _HANDLE), (_PRIMARY, _PRIMARY), (_UNIQUE | int(ColumnFlag.NULLABLE), _UNIQUE)]
 _IMAGE = columns_field(_KEYS, unsupported=GEOMETRY)
 # Values keep their JSON type, which the type checks read, and all their digits.
-_EVENT_VALUE: Mapping[str, FieldType] = MappingProxyType({"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": TEXT, "t": ANY})
+_EVENT_VALUE: Mapping[str, FieldType] = {"u": _IMAGE, "p": _IMAGE, "d": _IMAGE, "q": "text", "t": "any"}
 _ROW, _DDL, _RESOLVED = 1, 2, 3
 _PLACE = ["topic", "partition", "offset", "batch", "record_timestamp", "size"]
 
@@ -101,8 +105,8 @@ def _frames(key: Column, value: Column) -> Column:
 
 
 def _ddl_type() -> Column:
-    names = F.create_map(*[F.lit(each) for code, name in DDL_TYPES.items() for each in (str(code), name)])
-    return F.coalesce(F.try_element_at(names, F.col("v.m.t")), F.col("v.m.t"))
+    names = {str(code): name for code, name in DDL_TYPES.items()}
+    return F.coalesce(look_up(names, F.col("v.m.t")), F.col("v.m.t"))
 
 
 def _reason() -> Column:

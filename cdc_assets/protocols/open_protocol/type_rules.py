@@ -8,70 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.mysql_types.types import MySQLType, parsed
-from cdc_assets.protocols.open_protocol.codes import CODES, ColumnFlag, JsonType, type_text, wrong_flags
-from cdc_assets.type_checks.declared_types import SchemaRows, complete_decimal, make_schema_lookup
-from cdc_assets.type_checks.observations import (
-    COLUMN_FIELDS,
-    MessageColumn,
-    RowLayout,
-    Rules,
-    ValuesFit,
-    format_range,
-    group_by_layout,
-    observe_missing_columns,
-    observe_values,
-    select_row_events,
-    with_layout_hash,
-)
-from cdc_assets.type_checks.row_images import Earlier, Observation, Sending, nothing_earlier
+from cdc_assets.protocols.open_protocol.codes import CODES, ColumnFlag, type_text, wrong_flags
+from cdc_assets.type_checks.declared_types import SchemaLookup, complete_decimal
+from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout, format_range
+from cdc_assets.type_checks.row_images import Sending
+from cdc_assets.type_checks.rules import Rules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import TextForm, ValueClass, limits_of
 
-_FIELDS = (*COLUMN_FIELDS, "mysql_type", "type_code", "flags", "wire_type", "value_class")
 _ALL_FLAGS = sum(ColumnFlag)
-
-
-def make_rules() -> Rules:
-    """Return the type rules of Open Protocol."""
-    return Rules(observe=observe_types, model=TypeCodes, fields=_FIELDS, expected=_expected)
-
-
-def observe_types(
-    events: DataFrame, schemas: SchemaRows, columns: Mapping[str, str], earlier: Earlier = nothing_earlier
-) -> list[Observation]:
-    """Return the observations of row events, one for each table, column, code, flags, JSON type and class of value.
-
-    Of an UPDATE the types and values of the new row are observed.
-
-    Args:
-        events: rows of change_events.
-        schemas: rows of table_schemas.
-        columns: `database.table.column` -> the type that the feeds file gives.
-        earlier: the columns that rows of earlier runs had.
-
-    Returns:
-        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
-    """
-    rows = with_layout_hash(select_row_events(events), layout=F.col("layout"))
-    find_schemas = make_schema_lookup(schemas)
-    layouts = []
-    for group in group_by_layout(rows, "layout"):
-        declared = find_schemas(group.database, group.table, group.span)
-        message_columns = []
-        for name, each in json.loads(group.stated["layout"]).items():
-            given = columns.get(f"{group.database}.{group.table}.{name}")
-            declared_types = [t for schema in declared if name in schema and (t := parsed(schema[name]["type"]))]
-            message_columns.append(_make_column(name, each["t"], each["f"], given, declared_types))
-        layouts.append(RowLayout(group, message_columns))
-    sending = Sending(by_commit_ts=True, statements=True)
-    return [
-        *observe_values(rows, layouts, has_wire_types=True),
-        *observe_missing_columns(layouts, schemas, sending, earlier),
-    ]
 
 
 def _make_column(
@@ -95,19 +44,19 @@ def _make_column(
         limits = limits._replace(form=TextForm.BASE64)
     row = CODES.get(code)
     if row is not None:
-        limits = limits._replace(wires=(str(row.json),))
+        limits = limits._replace(wires=(row.json,))
         # The document's examples have columns without any flag: then the flags do not exclude NULL.
-        if flags and not flags & ColumnFlag.NULLABLE and row.json is not JsonType.NONE:
+        if flags and not flags & ColumnFlag.NULLABLE and row.json != "none":
             limits = limits._replace(null=ValueClass.NOT_NULL)
     # By the document the value of a column of type NULL is always NULL, so messages state no MySQL type for it.
-    always_null = row is not None and row.json is JsonType.NONE
+    always_null = row is not None and row.json == "none"
     return MessageColumn(name, text, {"type_code": code, "flags": flags}, limits, type_optional=always_null)
 
 
 _FLAGS = make_rule_table(
     {(code, flags) for code in CODES for flags in range(_ALL_FLAGS + 1) if wrong_flags(code, flags) is None}
 )
-_WIRES = make_rule_table({(code, str(row.json)) for code, row in CODES.items()})
+_WIRES = make_rule_table({(code, row.json) for code, row in CODES.items()})
 
 
 class TypeCodes(ValuesFit):
@@ -134,12 +83,33 @@ class TypeCodes(ValuesFit):
         return is_in_table(frame, ["type_code", "wire_type"], _WIRES) | ~frame["type_code"].isin(sorted(CODES))
 
 
-def _expected(row: Mapping[str, Any]) -> str:
-    """Return the JSON type and the range of an observation's code, and what is wrong with its flags, for people."""
-    code, flags = row.get("type_code"), row.get("flags")
-    if code is None or flags is None:
-        return "no such column"
-    reference_row, limits = CODES.get(code), limits_of(parsed(type_text(code, flags))).ranges
-    json_type = f"JSON {reference_row.json}" if reference_row else "no such code"
-    parts = [json_type, format_range(*limits[2:]) if limits else None, wrong_flags(code, flags)]
-    return ", ".join(part for part in parts if part)
+class OpenProtocolRules(Rules):
+    """The type rules of Open Protocol."""
+
+    model = TypeCodes
+    fields = (*COLUMN_FIELDS, "mysql_type", "type_code", "flags", "wire_type", "value_class")
+    sending = Sending(by_commit_ts=True, statements=True)
+
+    def state_columns(self) -> dict[str, Column]:
+        """Return the codes and flags."""
+        return {"layout": F.col("layout")}
+
+    def make_layout(self, group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+        """Return the columns of a group of row events."""
+        declared = find_schemas(group.database, group.table, group.span)
+        columns = []
+        for name, each in json.loads(group.stated["layout"]).items():
+            given = given_types.get(f"{group.database}.{group.table}.{name}")
+            declared_types = [t for schema in declared if name in schema and (t := parsed(schema[name]["type"]))]
+            columns.append(_make_column(name, each["t"], each["f"], given, declared_types))
+        return RowLayout(group, columns)
+
+    def expected(self, row: Mapping[str, Any]) -> str:
+        """Return the JSON type and the range of an observation's code, and what is wrong with its flags, for people."""
+        code, flags = row.get("type_code"), row.get("flags")
+        if code is None or flags is None:
+            return "no such column"
+        reference_row, limits = CODES.get(code), limits_of(parsed(type_text(code, flags))).ranges
+        json_type = f"JSON {reference_row.json}" if reference_row else "no such code"
+        parts = [json_type, format_range(*limits[2:]) if limits else None, wrong_flags(code, flags)]
+        return ", ".join(part for part in parts if part)

@@ -26,7 +26,7 @@ from cdc_assets.protocols.simple.decoding import decode
 from cdc_assets.protocols.simple.wire_types import type_text
 
 if TYPE_CHECKING:
-    from cdc_assets.type_checks.observations import Rules
+    from cdc_assets.type_checks.rules import Rules
 
 _ALL_BITS = 64
 _ENVELOPE = Envelope(claim=("value", "$.claimCheckLocation"))
@@ -105,9 +105,9 @@ class Simple(Protocol):
 
     def type_rules(self, feed: Feed) -> "Rules":  # noqa: ARG002
         """Return the rules for values, by the schema that the row names."""
-        from cdc_assets.protocols.simple.type_rules import make_rules  # noqa: PLC0415 -- importing pandera is slow
+        from cdc_assets.protocols.simple.type_rules import SimpleRules  # noqa: PLC0415 -- importing pandera is slow
 
-        return make_rules()
+        return SimpleRules()
 
 
 def _table_schema(message_schema: Mapping[str, Any]) -> TableSchema:

@@ -1,19 +1,24 @@
 """The Avro encoding of the Simple Protocol (`ticdc-simple-protocol-avro`): values -> the fields of JSON messages.
 
-A value is one raw Avro datum, without magic bytes, header or schema id. The schema, a union of twelve records, is in this
-module, because a value has only the contents of its fields in their order.
+A value is one raw Avro datum, without magic bytes, header or schema id. The schema is a union of twelve records;
+`message.avsc` has the last of them, which contains the others, because a value has only the contents of its fields in their
+order.
 """
 
+import json
 from decimal import Decimal
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import MapType
 
 from cdc_assets.expressions import compute_once
-from cdc_assets.protocols.avro_datum import is_complete, parse_datum
+from cdc_assets.lakehouse.schema import STRING, struct
+from cdc_assets.protocols.avro_datum import has_invalid_text, is_complete, parse_datum
 
 # Every value begins with the branch of `Message` in the top union; a row's value goes on with the symbol and the branch DML.
 _MESSAGE_BRANCH = b"\x16"
@@ -21,88 +26,11 @@ _DML_BEGINS = _MESSAGE_BRANCH + b"\x06\x06"
 # A message begins with the branch, then the symbol of its type, then the branch of its payload, which has the same number.
 BEGINNINGS = tuple(_MESSAGE_BRANCH + 2 * bytes([2 * n]) for n in range(4))
 
-_Schema = str | dict[str, Any] | list[Any]
-
-
-def _record(name: str, /, **fields: _Schema) -> _Schema:
-    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
-
-
-def _enum(name: str, *symbols: str) -> _Schema:
-    return {"type": "enum", "name": name, "symbols": list(symbols)}
-
-
-def _array(items: _Schema) -> _Schema:
-    return {"type": "array", "items": items}
-
-
-def _maybe(schema: _Schema) -> _Schema:
-    return ["null", schema]
-
-
-_DATA_TYPE = _record(
-    "DataType",
-    mysqlType="string",
-    charset="string",
-    collate="string",
-    length="long",
-    decimal=_maybe("int"),
-    elements=_maybe(_array("string")),
-    unsigned=_maybe("boolean"),
-    zerofill=_maybe("boolean"),
-)
-_COLUMN = _record("ColumnSchema", name="string", dataType=_DATA_TYPE, nullable="boolean", default=_maybe("string"))
-_INDEX = _record(
-    "IndexSchema", name="string", unique="boolean", primary="boolean", nullable="boolean", columns=_array("string")
-)
-_TABLE = _record(
-    "TableSchema",
-    database="string",
-    table="string",
-    tableID="long",
-    version="long",
-    columns=_array(_COLUMN),
-    indexes=_array(_INDEX),
-)
-_CHECKSUM = _record("Checksum", version="int", corrupted="boolean", current="long", previous="long")
-_WATERMARK = _record("Watermark", version="int", commitTs="long", buildTs="long")
-_BOOTSTRAP = _record("Bootstrap", version="int", buildTs="long", tableSchema=_TABLE)
-_DDL = _record(
-    "DDL",
-    version="int",
-    type=_enum("DDLType", "CREATE", "ALTER", "ERASE", "RENAME", "TRUNCATE", "CINDEX", "DINDEX", "QUERY"),
-    sql="string",
-    commitTs="long",
-    buildTs="long",
-    tableSchema=_maybe("TableSchema"),
-    preTableSchema=_maybe("TableSchema"),
-)
-_TIMESTAMP = _record("Timestamp", location="string", value="string")
-_UNSIGNED = _record("UnsignedBigint", value="long")
-_VALUE = ["null", "long", "float", "double", "string", "bytes", _TIMESTAMP, _UNSIGNED]
+MESSAGE: dict[str, Any] = json.loads(Path(__file__).with_name("message.avsc").read_text())
+# The branches of the union of values, without null.
 BRANCHES = ("long", "float", "double", "string", "bytes", "Timestamp", "UnsignedBigint")
-_DML = _record(
-    "DML",
-    version="int",
-    database="string",
-    table="string",
-    tableID="long",
-    type=_enum("DMLType", "INSERT", "UPDATE", "DELETE"),
-    commitTs="long",
-    buildTs="long",
-    schemaVersion="long",
-    claimCheckLocation=_maybe("string"),
-    handleKeyOnly=_maybe("boolean"),
-    checksum=_maybe(_CHECKSUM),
-    data=_maybe({"type": "map", "values": _VALUE}),
-    # By name, because Avro permits one definition of a named type, and `data` has it.
-    old=_maybe({"type": "map", "values": [*_VALUE[:-2], "Timestamp", "UnsignedBigint"]}),
-)
-MESSAGE = _record(
-    "Message",
-    type=_enum("MessageType", "WATERMARK", "BOOTSTRAP", "DDL", "DML"),
-    payload=[_WATERMARK, _BOOTSTRAP, _DDL, _DML],
-)
+# A row image with its values of the branch `string`.
+_IMAGE = MapType(STRING, struct(member3=STRING))
 
 
 def parse(value: Column) -> Column:
@@ -167,45 +95,21 @@ def _branch(_: Column, value: Column) -> Column:
     return F.coalesce(*[F.when(value[f"member{n}"].isNotNull(), name) for n, name in enumerate(BRANCHES)])
 
 
-def invalid_text(value: Column, names: list[str], schemas: list[str], images: list[str]) -> Column:
-    """Return whether a text in a BINARY value is not UTF-8. BOOLEAN, never NULL.
+def has_invalid_image(value: Column, images: list[str]) -> Column:
+    """Return whether a text in a row image is not UTF-8. BOOLEAN, never NULL.
 
     Args:
-        value: the value.
-        names: columns with names, from `fields`.
-        schemas: columns with table schemas, from `fields`.
+        value: the BINARY value of the message.
         images: columns with row images, from `fields`, in which an invalid byte has become U+FFFD.
     """
 
-    def invalid(text: Column) -> Column:
-        return F.coalesce(~F.is_valid_utf8(text), F.lit(False))
-
-    def invalid_in(texts: Column) -> Column:
-        return F.coalesce(F.exists(texts, invalid), F.lit(False))
-
-    def invalid_column(column: Column) -> Column:
-        data_type = column["dataType"]
-        texts = (column["name"], column["default"], *(data_type[part] for part in ("mysqlType", "charset", "collate")))
-        return reduce(or_, map(invalid, texts)) | invalid_in(data_type["elements"])
-
-    def invalid_schema(table: Column) -> Column:
-        columns = F.exists(table["columns"], invalid_column)
-        indexes = F.exists(table["indexes"], lambda i: invalid(i["name"]) | invalid_in(i["columns"]))
-        return F.coalesce(invalid(table["schema"]) | invalid(table["table"]) | columns | indexes, F.lit(False))
-
-    def invalid_image(image: Column) -> Column:
-        values = F.exists(F.map_values(image), lambda v: invalid(v["member3"]))
-        return F.coalesce(values | F.exists(F.map_keys(image), invalid), F.lit(False))
-
-    def invalid_row(parsed: Column) -> Column:
+    def is_invalid(parsed: Column) -> Column:
         dml = parsed["message"]["payload"]["member3"]
-        return invalid_image(dml["data"]) | invalid_image(dml["old"])
+        return has_invalid_text(dml["data"], _IMAGE) | has_invalid_text(dml["old"], _IMAGE)
 
-    in_names = [*[invalid(F.col(name)) for name in names], *[invalid_schema(F.col(name)) for name in schemas]]
     suspects = [F.coalesce(F.contains(image, F.lit("\ufffd")), F.lit(False)) for image in images]
     # The source may have sent U+FFFD itself, so the messages that have one are parsed again.
-    in_images = F.when(reduce(or_, suspects), compute_once(parse(value), invalid_row)).otherwise(F.lit(False))
-    return reduce(or_, in_names) | in_images
+    return F.when(reduce(or_, suspects), compute_once(parse(value), is_invalid)).otherwise(F.lit(False))
 
 
 def claim_check(value: Column) -> Column:

@@ -1,7 +1,8 @@
 """Decoding of the Simple Protocol, in JSON and Avro: raw records -> change events."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -10,56 +11,52 @@ from cdc_assets import tso
 from cdc_assets.expressions import compute_once
 from cdc_assets.lakehouse.change_events import CORRUPTED, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
-from cdc_assets.protocols.events import complete_events, name_too_long, record_bytes, source_details
-from cdc_assets.protocols.messages import (
-    ANY,
-    BIGINT,
-    BOOLEAN,
-    INT,
-    JSON,
-    TEXT,
-    FieldType,
-    read,
-    spark_type_of,
-)
+from cdc_assets.protocols.avro_datum import has_invalid_text
+from cdc_assets.protocols.events import complete_events, look_up, name_too_long, record_bytes, source_details
+from cdc_assets.protocols.messages import FieldType, read, spark_type_of
 from cdc_assets.protocols.payload import LZ4_MAGIC
 from cdc_assets.protocols.simple import avro as simple_avro
 
 VERSION = 1
 _COLUMN: FieldType = {
-    "name": TEXT,
+    "name": "text",
     "dataType": {
-        "mysqlType": TEXT, "charset": ANY, "collate": ANY, "length": BIGINT, "decimal": INT, "elements": [TEXT],
-        "unsigned": BOOLEAN, "zerofill": BOOLEAN,
+        "mysqlType": "text", "charset": "any", "collate": "any", "length": "bigint", "decimal": "int",
+        "elements": ["text"], "unsigned": "boolean", "zerofill": "boolean",
     },
-    "nullable": BOOLEAN,
-    "default": ANY,
+    "nullable": "boolean",
+    "default": "any",
 }  # fmt: skip
-_INDEX: FieldType = {"name": ANY, "unique": BOOLEAN, "primary": BOOLEAN, "nullable": BOOLEAN, "columns": [TEXT]}
+_INDEX: FieldType = {
+    "name": "any",
+    "unique": "boolean",
+    "primary": "boolean",
+    "nullable": "boolean",
+    "columns": ["text"],
+}
 _TABLE: FieldType = {
-    "schema": TEXT, "table": TEXT, "tableID": BIGINT, "version": BIGINT, "columns": [_COLUMN], "indexes": [_INDEX],
+    "schema": "text", "table": "text", "tableID": "bigint", "version": "bigint",
+    "columns": [_COLUMN], "indexes": [_INDEX],
 }  # fmt: skip
-_MESSAGE: Mapping[str, FieldType] = MappingProxyType(
-    {
-        "version": INT,
-        "type": ANY,
-        "sql": TEXT,
-        "commitTs": BIGINT,
-        "buildTs": ANY,
-        "tableSchema": _TABLE,
-        "preTableSchema": _TABLE,
-        "database": TEXT,
-        "table": TEXT,
-        "tableID": BIGINT,
-        "schemaVersion": BIGINT,
-        "claimCheckLocation": TEXT,
-        "handleKeyOnly": BOOLEAN,
-        "checksum": {"corrupted": BOOLEAN},
-        # Row images.
-        "data": JSON,
-        "old": JSON,
-    }
-)
+_MESSAGE: Mapping[str, FieldType] = {
+    "version": "int",
+    "type": "any",
+    "sql": "text",
+    "commitTs": "bigint",
+    "buildTs": "any",
+    "tableSchema": _TABLE,
+    "preTableSchema": _TABLE,
+    "database": "text",
+    "table": "text",
+    "tableID": "bigint",
+    "schemaVersion": "bigint",
+    "claimCheckLocation": "text",
+    "handleKeyOnly": "boolean",
+    "checksum": {"corrupted": "boolean"},
+    # Row images.
+    "data": "json",
+    "old": "json",
+}
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _DDL_TYPES = ["CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"]
@@ -78,7 +75,7 @@ def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
         "index": F.lit(0),
         "record_bytes": record_bytes(F.col("value")),
         "kind": F.when(fine, kind).otherwise(str(Kind.UNDECODABLE)),
-        "op": F.when(row, _op()),
+        "op": F.when(row, look_up(_OPS, F.col("type"))),
         # Names in an undecodable record may not be UTF-8, and readers other than Spark refuse a file with such a text.
         "database": F.when(row, F.col("database")).otherwise(F.make_valid_utf8(first_schema["schema"])),
         "table": F.when(row, F.col("table")).otherwise(F.make_valid_utf8(first_schema["table"])),
@@ -123,8 +120,9 @@ def _read_avro(raw: DataFrame) -> DataFrame:
     message = raw.select(*_PLACE, compute_once(simple_avro.parse(F.col("value")), fields).alias("m")).select(
         *_PLACE, "m.*"
     )
-    names, schemas = ["sql", "database", "table"], ["tableSchema", "preTableSchema"]
-    wrong_text = simple_avro.invalid_text(F.col("value"), names, schemas, ["data", "old"])
+    texts = ("sql", "database", "table", "tableSchema", "preTableSchema")
+    wrong_texts = [has_invalid_text(F.col(name), spark_type_of(_MESSAGE[name])) for name in texts]
+    wrong_text = reduce(or_, wrong_texts) | simple_avro.has_invalid_image(F.col("value"), ["data", "old"])
     broken = F.when(F.col("unparsed"), str(Reason.MALFORMED_AVRO)).when(wrong_text, str(Reason.INVALID_UTF8))
     return message.withColumn("broken", broken).drop("unparsed")
 
@@ -138,11 +136,6 @@ def _kind() -> Column:
         .when(message_type == "BOOTSTRAP", str(Kind.BOOTSTRAP))
         .when(message_type.isin(*_DDL_TYPES), str(Kind.DDL))
     )
-
-
-def _op() -> Column:
-    table = F.create_map(*[F.lit(str(each)) for pair in _OPS.items() for each in pair])
-    return F.try_element_at(table, F.col("type"))
 
 
 def _unreadable() -> Column:

@@ -5,143 +5,73 @@ The reference is `ticdc-simple-protocol`, sections "TableSchema definition" and 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import CORRUPTED
 from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.protocols.simple.wire_types import WIRE_TYPES
 from cdc_assets.type_checks.declared_types import SchemaRows
-from cdc_assets.type_checks.observations import (
-    COLUMN_FIELDS,
-    NO_SUCH_TYPE,
-    LayoutGroup,
-    MessageColumn,
-    RowLayout,
-    Rules,
-    ValuesFit,
-    format_range,
-    group_by_layout,
-    observe_values,
-    select_row_events,
-    with_layout_hash,
-)
-from cdc_assets.type_checks.row_images import Earlier, Observation, nothing_earlier
+from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout, format_range
+from cdc_assets.type_checks.row_images import Observation
+from cdc_assets.type_checks.rules import NO_SUCH_TYPE, Rules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import LOWER, UPPER, Limits, TextForm, ValueClass, limits_of
 
-_FIELDS = (*COLUMN_FIELDS, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
 _ALL_COLUMNS = "*"
 
 
-class _NumberedSchema(NamedTuple):
-    """A numbered schema.
-
-    Attributes:
-        columns: its columns, as table_schemas has them.
-        key_columns: the names of the key's columns.
-    """
-
-    columns: list[Mapping[str, Any]]
-    key_columns: list[str]
-
-
-def make_rules() -> Rules:
-    """Return the type rules of the Simple Protocol."""
-    return Rules(observe=observe_types, model=WireTypes, fields=_FIELDS, expected=_expected)
-
-
-def observe_types(
-    events: DataFrame,
-    schema_rows: SchemaRows,
-    columns: Mapping[str, str],
-    earlier: Earlier = nothing_earlier,  # noqa: ARG001 -- the schema that a row names has all columns
-) -> list[Observation]:
-    """Return the observations of row events, one for each table, column, type, nullability, wire type and class of value.
-
-    Rows whose schema has not come are left out: the gate holds them, and a later run observes them. Of an UPDATE the new row
-    is observed.
-
-    Args:
-        events: rows of change_events.
-        schema_rows: rows of table_schemas.
-        columns: `database.table.column` -> the type that the feeds file gives.
-        earlier: not used.
-
-    Returns:
-        Observations with the fields `_FIELDS` and `OCCURRENCE_FIELDS`.
-    """
-    encoding = F.when(F.col("wire_types").isNull(), "json").otherwise("avro")
-    rows = with_layout_hash(
-        select_row_events(events),
-        table_id=F.col("table_id"),
-        schema_version=F.col("schema_version"),
-        encoding=encoding,
-        corrupted=F.coalesce(F.col("detail") == CORRUPTED, F.lit(False)),
-    )
-    schemas: dict[tuple[str, str, int], dict[int, _NumberedSchema]] = defaultdict(dict)
-    for row in schema_rows:
-        if row["schema_version"] is not None:
-            schema = _NumberedSchema(row["columns"], row["key_columns"])
-            schemas[row["database"], row["table"], row["schema_version"]][row["table_id"]] = schema
-    groups = group_by_layout(rows, "table_id", "schema_version", "encoding", "corrupted")
-    layouts = [layout for group in groups if (layout := _make_layout(group, schemas, columns)) is not None]
-    corrupted = [_observe_corrupted(group) for group in groups if group.stated["corrupted"]]
-    return observe_values(rows, layouts, has_wire_types=True) + corrupted
-
-
 def _make_layout(
-    group: LayoutGroup,
-    schemas: Mapping[tuple[str, str, int], Mapping[int, _NumberedSchema]],
-    given_types: Mapping[str, str],
+    group: LayoutGroup, schemas: Mapping[tuple[str, str, int], SchemaRows], given_types: Mapping[str, str]
 ) -> RowLayout | None:
     """Return the columns of a group of row events, by the schema that the rows name; None if it has not come.
 
     Args:
         group: the events.
-        schemas: database, table and schema version -> table id -> schema.
+        schemas: database, table and schema version -> rows of table_schemas.
         given_types: `database.table.column` -> the type that the feeds file gives.
     """
     version, table_id, encoding = (group.stated[name] for name in ("schema_version", "table_id", "encoding"))
-    schema = _schema_of(schemas.get((group.database, group.table, version), {}), table_id)
+    schema = _find_schema(schemas.get((group.database, group.table, version), ()), table_id)
     if schema is None:
         return None
     # Go writes the keys of an object in this order.
-    in_order = sorted(schema.columns, key=lambda column: str(column["name"]))
+    in_order = sorted(schema["columns"], key=lambda column: str(column["name"]))
     columns = [
         _make_column(column, encoding, given_types.get(f"{group.database}.{group.table}.{column['name']}"))
         for column in in_order
     ]
     # A schema includes virtual generated columns, which no row has, and columns that a filter leaves out.
-    may_lack = frozenset(column.name for column in columns).difference(schema.key_columns or ())
+    may_lack = frozenset(column.name for column in columns).difference(schema["key_columns"] or ())
     return RowLayout(group, columns, may_lack)
 
 
 def _observe_corrupted(group: LayoutGroup) -> Observation:
-    """Return the observation of rows whose checksum is wrong; the checksum does not say which column is."""
     place = {"database": group.database, "table": group.table, "column": _ALL_COLUMNS, "mysql_type": None}
     # All columns together have no type.
     own = {"encoding": group.stated["encoding"], "type_optional": True, "value_class": ValueClass.CORRUPTED}
     return place | own | group.occurrences
 
 
-def _schema_of(schemas: Mapping[int, _NumberedSchema], table_id: int) -> _NumberedSchema | None:
+def _find_schema(schemas: SchemaRows, table_id: int) -> Mapping[str, Any] | None:
     """Return the schema of a row; None if it has not come.
 
     `release.layouts` has the same rule.
 
     Args:
-        schemas: table id -> schema, of the row's table name and schema version.
+        schemas: rows of table_schemas, of the row's table name and schema version.
         table_id: the table id of the row.
     """
-    if table_id in schemas:
-        return schemas[table_id]
-    others = list(schemas.values())
-    return others[0] if others and all(each == others[0] for each in others) else None
+    by_id = {schema["table_id"]: schema for schema in schemas}
+    if table_id in by_id or not by_id:
+        return by_id.get(table_id)
+    first, *others = by_id.values()
+    are_equal = all(other[name] == first[name] for other in others for name in ("columns", "key_columns"))
+    return first if are_equal else None
 
 
 def _make_column(column: Mapping[str, Any], encoding: str, given: str | None) -> MessageColumn:
@@ -231,16 +161,49 @@ class WireTypes(ValuesFit):
         return is_in_table(frame, ["wire_type", "value_class"], _BRANCHES) | ~is_checked
 
 
-def _expected(row: Mapping[str, Any]) -> str:
-    """Return the wire types and the size that an observation's type prescribes, for people."""
-    mysql_type = parsed(row["mysql_type"])
-    if row["column"] == _ALL_COLUMNS:
-        return "a checksum that holds"
-    if mysql_type is None:
-        return "no such type" if row["mysql_type"] else "no such column"
-    limits = limits_in(mysql_type, row["encoding"])
-    if limits.wires is None:
-        return "no such type"
-    size = f"at most {limits.length} long" if limits.length and limits.form is not TextForm.DECIMAL else None
-    parts = [" or ".join(limits.wires or ()), format_range(*limits.ranges[:2]) if limits.ranges else size]
-    return ", ".join(part for part in parts if part)
+class SimpleRules(Rules):
+    """The type rules of the Simple Protocol. The schema that a row names has all columns of the row."""
+
+    model = WireTypes
+    fields = (*COLUMN_FIELDS, "mysql_type", "nullable", "encoding", "wire_type", "value_class")
+
+    def state_columns(self) -> dict[str, Column]:
+        """Return which schema a row names, its encoding, and whether its checksum is wrong."""
+        return {
+            "table_id": F.col("table_id"),
+            "schema_version": F.col("schema_version"),
+            "encoding": F.when(F.col("wire_types").isNull(), "json").otherwise("avro"),
+            "corrupted": F.coalesce(F.col("detail") == CORRUPTED, F.lit(False)),
+        }
+
+    def make_layouts(
+        self, groups: Sequence[LayoutGroup], schemas: SchemaRows, given_types: Mapping[str, str]
+    ) -> list[RowLayout]:
+        """Return the columns of groups of row events, by the schemas that the rows name.
+
+        Rows whose schema has not come are left out: the gate holds them, and a later run observes them.
+        """
+        numbered: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
+        for row in schemas:
+            if row["schema_version"] is not None:
+                numbered[row["database"], row["table"], row["schema_version"]].append(row)
+        layouts = (_make_layout(group, numbered, given_types) for group in groups)
+        return [layout for layout in layouts if layout is not None]
+
+    def observe_groups(self, groups: Sequence[LayoutGroup]) -> list[Observation]:
+        """Return the observations of rows whose checksum is wrong; the checksum does not say which column is."""
+        return [_observe_corrupted(group) for group in groups if group.stated["corrupted"]]
+
+    def expected(self, row: Mapping[str, Any]) -> str:
+        """Return the wire types and the size that an observation's type prescribes, for people."""
+        mysql_type = parsed(row["mysql_type"])
+        if row["column"] == _ALL_COLUMNS:
+            return "a checksum that holds"
+        if mysql_type is None:
+            return "no such type" if row["mysql_type"] else "no such column"
+        limits = limits_in(mysql_type, row["encoding"])
+        if limits.wires is None:
+            return "no such type"
+        size = f"at most {limits.length} long" if limits.length and limits.form is not TextForm.DECIMAL else None
+        parts = [" or ".join(limits.wires or ()), format_range(*limits.ranges[:2]) if limits.ranges else size]
+        return ", ".join(part for part in parts if part)

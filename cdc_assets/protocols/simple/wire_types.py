@@ -6,7 +6,6 @@ The document's section "Column definition" has a type in parts: `mysqlType`, `le
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.mysql_types.descriptors import INTEGERS, NUMBERS, TYPES
@@ -54,6 +53,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = (
     | {"bigint unsigned": ("UnsignedBigint", "long", "string")}
     | {"timestamp": ("Timestamp", "string")}
 )
-WIRE_TYPES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"avro": _KINDS, "json": dict.fromkeys(_KINDS, ("string",)) | {"timestamp": ("object", "string")}}
-)
+WIRE_TYPES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "avro": _KINDS,
+    "json": dict.fromkeys(_KINDS, ("string",)) | {"timestamp": ("object", "string")},
+}

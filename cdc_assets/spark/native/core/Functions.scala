@@ -31,6 +31,8 @@ private object Functions {
     "cdc_json_document" -> (static(classOf[JsonTexts], "isDocument", BooleanType, _)),
     "cdc_json_names" -> (static(classOf[JsonTexts], "names", ArrayType(StringType), _)),
     "cdc_json_key" -> (static(classOf[JsonTexts], "key", StringType, _)),
+    "cdc_decimal_digits" -> (static(classOf[Decimals], "unscaled", StringType, _)),
+    "cdc_plain_number" -> (static(classOf[Decimals], "plain", StringType, _)),
     "cdc_open_protocol_events" -> { case Seq(key, value, version, maxEvents, returns) =>
       val splitter = Literal.fromObject(new OpenProtocolEvents(int(version), int(maxEvents)))
       // Nulls are passed on: a record without a value has events, and one without a key has an error.

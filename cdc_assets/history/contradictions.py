@@ -269,7 +269,7 @@ def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType |
 
 
 def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, exact: bool) -> list[Contradiction]:
-    """Return the suspicions that rows confirm. Runs a query, so call it only with suspicions.
+    """Return the suspicions that rows confirm. Runs a query, and only if there are suspicions.
 
     Args:
         changes: rows of released_changes.
@@ -277,6 +277,8 @@ def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, 
         exact: whether commit_ts orders rows and statements. If not, count only rows that come after the statement both in
             its partition and by the clock: other rows may have been delayed or repeated, and so be older.
     """
+    if not suspicions:
+        return []
     position = F.struct("commit_ts", "topic", "partition", "offset")
     names = F.transform(field_names(F.col("after")), F.lower)
     rows = changes.where(F.col("op") != str(Op.DELETE)).withColumn("names", names)

@@ -14,7 +14,7 @@ from operator import and_
 from typing import Any
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.binlog import is_after_place, is_before_place
@@ -77,33 +77,12 @@ class Suspicion:
     layout_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Contradiction:
-    """Rows that contradict a statement before them.
-
-    Attributes:
-        column: the column that the contradiction is about.
-        commit_ts: commit_ts of the statement.
-        statement: the SQL of the statement.
-        stated: what the statement says about the column.
-        observed: what the rows say about the column.
-        rows: how many rows of the run contradict the statement.
-        topic: topic of the first of these rows.
-        partition: partition of that row's record.
-        offset: offset of that row's record.
-        row_commit_ts: commit_ts of that row.
-    """
-
-    column: str
-    commit_ts: int
-    statement: str
-    stated: str
-    observed: str
-    rows: int
-    topic: str
-    partition: int
-    offset: int
-    row_commit_ts: int
+# Rows that contradict a statement before them:
+# column: the column that the contradiction is about.
+# commit_ts, statement, stated: the statement, and what it says about the column.
+# observed, rows: what rows of the run say about the column, and how many they are.
+# topic, partition, offset, row_commit_ts: the first of these rows.
+Contradiction = dict[str, Any]
 
 
 # --- What statements say about columns.
@@ -283,14 +262,11 @@ def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, 
     names = F.transform(field_names(F.col("after")), F.lower)
     rows = changes.where(F.col("op") != str(Op.DELETE)).withColumn("names", names)
     conditions = [_confirms(each, exact=exact) for each in suspicions]
-    counts = [F.count_if(each).alias(f"n{n}") for n, each in enumerate(conditions)]
-    firsts = [F.min(F.when(each, position)).alias(f"p{n}") for n, each in enumerate(conditions)]
+    counts = [F.count_if(each) for each in conditions]
+    firsts = [F.min(F.when(each, position)) for each in conditions]
     result = rows.agg(*counts, *firsts).collect()[0]
-    return [
-        _make_contradiction(each, result[f"n{n}"], result[f"p{n}"].asDict())
-        for n, each in enumerate(suspicions)
-        if result[f"n{n}"]
-    ]
+    confirmed = zip(suspicions, result[: len(suspicions)], result[len(suspicions) :], strict=True)
+    return [_describe_contradiction(each, count, first) for each, count, first in confirmed if count]
 
 
 def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
@@ -332,19 +308,19 @@ def _own_time() -> Expression:
     return F.coalesce("event_ts", "commit_ts")
 
 
-def _make_contradiction(suspicion: Suspicion, rows: int, first: Mapping[str, Any]) -> Contradiction:
-    column, stated = suspicion.stated.column, suspicion.stated
-    statement_says = "the table has no such column" if column is None else f"the column is {column.type}"
-    rows_say = "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
-    return Contradiction(
-        stated.name if column is None else column.name,
-        stated.ddl.spot.commit_ts,
-        stated.ddl.text,
-        statement_says,
-        rows_say,
-        rows,
-        first["topic"],
-        first["partition"],
-        first["offset"],
-        first["commit_ts"],
-    )
+def _describe_contradiction(suspicion: Suspicion, rows: int, first: Row) -> Contradiction:
+    stated, column = suspicion.stated, suspicion.stated.column
+    return {
+        "column": stated.name if column is None else column.name,
+        "commit_ts": stated.ddl.spot.commit_ts,
+        "statement": stated.ddl.text,
+        "stated": "the table has no such column" if column is None else f"the column is {column.type}",
+        "observed": (
+            "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
+        ),
+        "rows": rows,
+        "topic": first["topic"],
+        "partition": first["partition"],
+        "offset": first["offset"],
+        "row_commit_ts": first["commit_ts"],
+    }

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructType
 
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.effects import UnappliedStatement
+from cdc_assets.history.effects import UnappliedStatement, describe_unapplied
 from cdc_assets.history.evolution import Restrict
 from cdc_assets.history.open_versions import copy_expression
 from cdc_assets.history.table_plan import TablePlan
@@ -57,7 +57,7 @@ def list_excluded_values(
     conditions = [(F.col("_cdc_from_ts") < step.spot.commit_ts) & _is_excluded(op, names) for step, op in restrictions]
     excluded = rows.agg(*[F.coalesce(F.max(each), F.lit(False)) for each in conditions]).head() or ()
     return [
-        UnappliedStatement(step.spot.commit_ts, step.ddl.text, _explain(op, names), reload=True)
+        describe_unapplied(step, _explain(op, names), reload=True)
         for (step, op), is_excluded in zip(restrictions, excluded, strict=True)
         if is_excluded
     ]

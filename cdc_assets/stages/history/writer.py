@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -174,7 +174,7 @@ def _list_needed_reloads(
         for r in cursor.reload
         if move.op.since < r["commit_ts"] <= move.spot.commit_ts
     ]
-    statements = [*earlier, *inherited, *(asdict(each) for each in unapplied if each.reload)]
+    statements = [*earlier, *inherited, *(each for each in unapplied if each["reload"])]
     pending = [r for r in statements if r["commit_ts"] > mended]
     # A replay finds statements that the cursor has already.
     return [r for n, r in enumerate(pending) if r not in pending[:n]]

@@ -7,7 +7,6 @@ from typing import Any
 
 from cdc_assets.config import Feed
 from cdc_assets.history.evolution import Evolution, Recover, Rekey
-from cdc_assets.history.new_releases import NewReleases
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
@@ -16,7 +15,7 @@ from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.protocols import protocol_of
-from cdc_assets.stages.history.new_releases import read_new_releases
+from cdc_assets.stages.history.new_releases import NewReleases, read_new_releases
 from cdc_assets.stages.history.table_planner import TablePlanner
 
 

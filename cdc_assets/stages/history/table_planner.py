@@ -18,7 +18,6 @@ from cdc_assets.history.contradictions import (
 )
 from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
 from cdc_assets.history.layouts import list_declared_types, plan_layouts
-from cdc_assets.history.new_releases import NewReleases
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -32,7 +31,7 @@ from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
-from cdc_assets.stages.history.new_releases import LAYOUT, fetch_released
+from cdc_assets.stages.history.new_releases import LAYOUT, NewReleases, fetch_released
 
 
 class LoadTooOldError(Exception):

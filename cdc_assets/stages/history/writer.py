@@ -1,7 +1,7 @@
 """One commit to a history table: read the changes, type them, chain them into versions, stage these, commit them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -40,11 +40,12 @@ from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.spark.session import checkpointed, compiled_plans
 from cdc_assets.stages.history.changes import is_ordered_by_clock, read_changes
+from cdc_assets.stages.quarantining import quarantine
+
+STAGE = "history"
 
 
-def apply_plan(
-    lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePlan, quarantine: Callable[[DataFrame], int]
-) -> TableReport:
+def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePlan) -> TableReport:
     """Apply a plan to its history table in one commit; create the table if it does not exist.
 
     Args:
@@ -52,7 +53,6 @@ def apply_plan(
         session: a Spark session of the commit's own.
         feed: the feed.
         plan: what to apply.
-        quarantine: writes values that their types cannot hold into quarantine; returns how many are there then.
 
     Raises:
         ConcurrentRunError: another run wrote the table meanwhile.
@@ -85,9 +85,12 @@ def apply_plan(
 
     table = plan.table.with_schema(shape.columns, shape.properties)
     staged = table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=PART)
+    lost_values = 0
+    if loss.get["lost"]:
+        lost_values = quarantine(lake, typing.find_problems(typed), STAGE, plan.after, plan.through)
     report = replace(
         _report_versions(session, plan, shape, staged),
-        quarantined=quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0,
+        quarantined=lost_values,
         complete=since,
         met=count_met(plan, since, metrics.get["met"]),
         breaks=find_chain_breaks(plan, line, columns, effects) if metrics.get.get("unlike") else NO_BREAKS,

@@ -258,13 +258,6 @@ class Evolution:
         """Return the source's columns in an era, in lower case -> their slots."""
         return self.steps[era - 1].live if era else self.base
 
-    def put_aside(self, slot: Slot) -> None:
-        """Give a removed column a name with the suffix `__until_...`, which no other column of the history has."""
-        names = {each.column.lower() for each in self.slots if each is not slot}
-        slot.is_put_aside = True
-        while slot.column.lower() in names:
-            slot.aside_number += 1
-
     def by_row(self, era: int) -> bool:
         """Return whether the whole row, as the history has it, is the key in an era."""
         return era > 0 and self.steps[era - 1].by_row

@@ -33,7 +33,7 @@ class DeclaredTypes:
         return self.order[0]
 
 
-def list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[DeclaredTypes]:
+def _list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[DeclaredTypes]:
     """Return the types that a table's columns had one after the other; `schema_rows`: its rows of table_schemas."""
     declared = [
         DeclaredTypes(
@@ -50,7 +50,7 @@ def list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[Declar
 def plan_layouts(
     feed: Feed,
     rows: Sequence[Mapping[str, Any]],
-    declared: list[DeclaredTypes],
+    schema_rows: Iterable[Mapping[str, Any]],
     evolution: Evolution,
     eras: tuple[int, int] | None,
 ) -> list[Layout]:
@@ -59,11 +59,12 @@ def plan_layouts(
     Args:
         feed: the feed.
         rows: the table's rows of released_changes of kind layout.
-        declared: `list_declared_types`.
+        schema_rows: the table's rows of table_schemas.
         evolution: the table's.
         eras: the first and the last era that rows may be of; None: it follows from the commit_ts of the rows.
     """
     protocol, texts = protocol_of(feed), {r["layout_id"]: r["layout"] for r in rows}
+    declared = _list_declared_types(schema_rows)
     spans: dict[int, tuple[int, int]] = {}
     for r in rows:
         first, last = spans.get(r["layout_id"], (r["commit_ts"], r["last_ts"]))

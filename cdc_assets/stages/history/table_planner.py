@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql.types import StructField
 
 from cdc_assets.config import Feed
-from cdc_assets.history.columns import Layout
 from cdc_assets.history.contradictions import (
     Suspicion,
     collect_stated_columns,
@@ -17,7 +16,7 @@ from cdc_assets.history.contradictions import (
     find_suspicions,
 )
 from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
-from cdc_assets.history.layouts import list_declared_types, plan_layouts
+from cdc_assets.history.layouts import plan_layouts
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -277,6 +276,7 @@ class TablePlanner:
             statements: all statements of the table, in order.
         """
         rows, cursor = self._layouts, self._cursor
+        schema_rows = self._releases.schema_rows_by_table.get(self.name, [])
         begins_with_rows = start < end and self._brings_rows(evolution.steps[start].ops)
         keyless = self._may_lack_key(evolution)
         files, typed = self._list_files(), self._find_typed_rows()
@@ -290,7 +290,7 @@ class TablePlanner:
             changes=self._count_changes(files) + (typed.load.typed if typed else 0),
             last=max((r["last_ts"] for r in rows), default=None),
             files=files if rows else [],
-            layouts=self._plan_layouts(evolution, eras),
+            layouts=plan_layouts(self._feed, rows, schema_rows, evolution, None if self._has_exact_order else eras),
             keyless=keyless,
             evolution=evolution,
             base=start,
@@ -309,12 +309,6 @@ class TablePlanner:
             suspicions=self._find_suspicions(statements),
             has_exact_order=self._has_exact_order,
         )
-
-    def _plan_layouts(self, evolution: Evolution, eras: tuple[int, int]) -> list[Layout]:
-        """Return the layouts that the rows to apply may have; `eras`: `_possible_eras`."""
-        declared = list_declared_types(self._releases.schema_rows_by_table.get(self.name, []))
-        possible = None if self._has_exact_order else eras
-        return plan_layouts(self._feed, self._layouts, declared, evolution, possible)
 
     def _list_files(self) -> list[DataFile]:
         """Return the files of released_changes that may have row events to apply."""

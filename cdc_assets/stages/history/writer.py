@@ -103,9 +103,9 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
 
 def _alter_table(session: SparkSession, plan: TablePlan, shape: Shape) -> None:
     """Bring an existing history table to its new columns, with one commit a statement."""
-    for each in shape.alterations:
-        cursor = replace(plan.cursor, naming=dict(each.naming))
-        plan.table.alter(session, cursor, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
+    for statement, naming in shape.alterations:
+        cursor = replace(plan.cursor, naming=dict(naming))
+        plan.table.alter(session, cursor, lambda _, s=statement: session.sql(s))  # type: ignore[misc]
 
 
 def _find_effects(

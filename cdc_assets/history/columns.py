@@ -117,12 +117,9 @@ def collect_readings(
 
 def wire_names(readings: Iterable[Iterable[Reading]]) -> dict[str, str]:
     """Return every spelling of a column's name in messages -> the spelling in the newest of them."""
-    newest = {r.column.name.lower(): (r.layouts[-1], r.column.name) for each in readings for r in each}
-    for each in readings:
-        for r in each:
-            lower = r.column.name.lower()
-            newest[lower] = max(newest[lower], (r.layouts[-1], r.column.name))
-    return {r.column.name: newest[r.column.name.lower()][1] for each in readings for r in each}
+    ordered = sorted((r for each in readings for r in each), key=lambda r: (r.layouts[-1], r.column.name))
+    newest = {r.column.name.lower(): r.column.name for r in ordered}
+    return {r.column.name: newest[r.column.name.lower()] for r in ordered}
 
 
 def needs_scale(mysql_type: MySQLType | None) -> bool:

@@ -100,7 +100,8 @@ class _EvolvingTables:
         """
         moving = {*ddl.moved, *ddl.moved.values()}
         before = {name: self.tables[name].copy_state() for name in moving if name in self.tables}
-        for name in sorted(self._list_touched(ddl)):
+        in_dropped_database = {name for name in self.tables if name[0] == ddl.database}
+        for name in sorted(ddl.tables if ddl.database is None else in_dropped_database):
             table = self.table(name)
             if ddl.kind in EMPTYING_KINDS or name in ddl.moved.values():
                 table.has_all_rows = True
@@ -114,12 +115,6 @@ class _EvolvingTables:
                 self.table(name).add_step(ddl, [Flag("the statement could not be read")])
         for name, actions in self._list_alterations(ddl, seen_at):
             self.table(name).alter(ddl, actions)
-
-    def _list_touched(self, ddl: Ddl) -> set[Name]:
-        """Return the tables that the statement may change."""
-        if ddl.database is not None:
-            return {name for name in self.tables if name[0] == ddl.database}
-        return ddl.tables
 
     def _move_rows(self, table: EvolvingTable, ddl: Ddl, before: Mapping[Name, TableBefore]) -> None:
         """Bring the rows of another table into a table, with a RENAME that gives the other one this table's name.

@@ -51,7 +51,7 @@ class NewReleases:
     decided: Mapping[str, Decision]
     loaded: Mapping[Name, int]
     typed: Mapping[Name, LoadedTable]
-    reloads: Mapping[Name, frozenset[int]]
+    reloads: Mapping[Name, set[int]]
     snapshots: Mapping[Name, list[ConnectorSnapshot]]
     read: Mapping[Name, Mapping[int, int]]
 
@@ -111,13 +111,12 @@ def _group_by_table(rows: Iterable[dict[str, Any]]) -> dict[Name, list[dict[str,
     return by_table
 
 
-def _group_reloads(released: ReleaseCursor) -> dict[Name, frozenset[int]]:
+def _group_reloads(released: ReleaseCursor) -> dict[Name, set[int]]:
     """Return the positions of each table's reloads."""
-    reloads: dict[Name, frozenset[int]] = {}
+    reloads: dict[Name, set[int]] = {}
     for each in released.loads:
         if each.is_reload:
-            name = each.database, each.table
-            reloads[name] = reloads.get(name, frozenset()) | {each.position}
+            reloads.setdefault((each.database, each.table), set()).add(each.position)
     return reloads
 
 

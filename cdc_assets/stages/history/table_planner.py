@@ -104,7 +104,7 @@ class TablePlanner:
     @property
     def _dumps(self) -> list[int]:
         """The positions of the reloads to apply, in order."""
-        reloads = self._releases.reloads.get(self.name, frozenset())
+        reloads = self._releases.reloads.get(self.name, set())
         return sorted({r["commit_ts"] for r in self._layouts if is_loaded_layout(r["layout"])} & reloads)
 
     @property
@@ -249,12 +249,8 @@ class TablePlanner:
         if not rows and not incoming and not only_closes and (self._present is None or base == len(steps)):
             return []
         cuts = [base, *(n for n in incoming if n > base), len(steps)]
-        spans = list(itertools.pairwise(cuts))
         statements = [d for d in ordered if d.may_change(self.name)]
-        return [
-            self._plan_part(evolution, start, end, is_first=n == 0, is_last=n == len(spans) - 1, statements=statements)
-            for n, (start, end) in enumerate(spans)
-        ]
+        return [self._plan_part(evolution, start, end, statements) for start, end in itertools.pairwise(cuts)]
 
     def _brings_rows(self, ops: Iterable[StepOp]) -> bool:
         """Return whether a step opens rows that an earlier part has closed, in this table or another."""
@@ -262,20 +258,17 @@ class TablePlanner:
             isinstance(op, Recover | Rekey) or (isinstance(op, Arrive) and self._feed.takes(*op.origin)) for op in ops
         )
 
-    def _plan_part(
-        self, evolution: Evolution, start: int, end: int, *, is_first: bool, is_last: bool, statements: list[Ddl]
-    ) -> TablePlan:
+    def _plan_part(self, evolution: Evolution, start: int, end: int, statements: list[Ddl]) -> TablePlan:
         """Return the part with the steps `evolution.steps[start:end]`.
 
         Args:
             evolution: the table's evolution.
             start: the first step.
             end: the end of the steps.
-            is_first: whether it is the first part of the run.
-            is_last: whether it is the last part of the run.
             statements: all statements of the table, in order.
         """
         rows, cursor = self._layouts, self._cursor
+        is_first, is_last = start == self._base_era(evolution), end == len(evolution.steps)
         schema_rows = self._releases.schema_rows_by_table.get(self.name, [])
         begins_with_rows = start < end and self._brings_rows(evolution.steps[start].ops)
         keyless = self._may_lack_key(evolution)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -14,25 +14,31 @@ from cdc_assets.config import Feed
 from cdc_assets.history.absent_rows import find_absent_rows
 from cdc_assets.history.chain_breaks import NO_BREAKS, find_chain_breaks
 from cdc_assets.history.columns import SourceColumn, Typing
-from cdc_assets.history.completeness import NEVER, count_met, find_complete_position
+from cdc_assets.history.completeness import count_met, find_complete_position
 from cdc_assets.history.contradictions import find_contradictions
 from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
 from cdc_assets.history.ddl_report import report_statements
 from cdc_assets.history.effects import UnappliedStatement, build_effects, list_unapplied
-from cdc_assets.history.eras import add_copy_numbers, drop_unused_layouts
+from cdc_assets.history.eras import drop_unused_layouts
 from cdc_assets.history.evolution import Arrive, Close, Recover, Rekey, Step
 from cdc_assets.history.excluded_values import list_excluded_values
 from cdc_assets.history.moved_rows import Move, read_moved_rows
 from cdc_assets.history.open_versions import list_new_columns, read_open_versions
 from cdc_assets.history.planned_columns import plan_columns
-from cdc_assets.history.progress import Name
 from cdc_assets.history.row_keys import fill_deleted_rows, key_by_row
 from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport
 from cdc_assets.history.unstated_columns import list_unstated_columns
 from cdc_assets.history.version_rows import CLOSED, OPENED, PART, to_table_rows
-from cdc_assets.history.versions import Effects, build_timeline, build_versions, continue_versions, keep_boundaries
+from cdc_assets.history.versions import (
+    Effects,
+    build_timeline,
+    build_versions,
+    continue_versions,
+    keep_boundaries,
+    number_copies,
+)
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.schema import literal
@@ -74,12 +80,16 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
     open_versions = read_open_versions(session, plan, shape, typing.schema, typed, list_new_columns(plan, columns))
     moves = _list_moves(lake, feed, plan)
     moved_rows = read_moved_rows(session, plan, moves, columns, effects)
-    applied = add_copy_numbers(plan, watched, open_versions, moved_rows, effects)
+    applied = watched.withColumn("copy", F.lit(0))
+    if plan.keyless:
+        applied = number_copies(watched, open_versions, moved_rows, effects)
     if plan.reload_positions:
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
-    since = find_complete_position(plan, partial(_complete_from, lake))
+    since = find_complete_position(
+        plan, lambda name: (lake.history(*name).cursor() or HistoryCursor(sequence=0)).complete
+    )
     bounds = keep_boundaries(line, effects, metrics, since)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
@@ -128,12 +138,6 @@ def _list_moves(lake: Lakehouse, feed: Feed, plan: TablePlan) -> list[Move]:
             elif isinstance(op, Arrive) and feed.takes(*op.origin) and (origin := lake.history(*op.origin)).exists():
                 moves.append(Move(op, step.spot, era, origin))
     return moves
-
-
-def _complete_from(lake: Lakehouse, name: Name) -> int:
-    """Return the position from which on a history is complete; `NEVER` if none is proven."""
-    cursor = lake.history(*name).cursor()
-    return NEVER if cursor is None else cursor.complete
 
 
 def _report_statements(

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Step
-from cdc_assets.history.progress import Name
 from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.tso import time_text
 
 NEVER = -1
@@ -51,17 +52,17 @@ def describe_completeness(position: int, met: int) -> Complete:
     return Complete(position, met, reason)
 
 
-def find_complete_position(plan: TablePlan, complete_from: Callable[[Name], int]) -> int:
+def find_complete_position(plan: TablePlan, history: Callable[[str, str], LakeTable[HistoryCursor]]) -> int:
     """Return the commit_ts from which on a history is complete after a part of a run; `NEVER` if no position is proven.
 
     Args:
         plan: the part.
-        complete_from: a table -> the position from which on its history is complete; `NEVER` if none is proven.
+        history: returns the history table of a database and a table.
     """
 
     def brings_unknown_rows(step: Step) -> bool:
         """Return whether the statement brings rows into the table of which not all are known."""
-        return any(isinstance(op, Arrive) and not _has_all_rows(op, step, complete_from) for op in step.ops)
+        return any(isinstance(op, Arrive) and not _has_all_rows(op, step, history) for op in step.ops)
 
     before = plan.cursor.complete
     loses = any(brings_unknown_rows(step) for step in plan.steps)
@@ -84,11 +85,12 @@ def find_complete_position(plan: TablePlan, complete_from: Callable[[Name], int]
     return (max if before != NEVER else min)(proven, default=before)
 
 
-def _has_all_rows(arrive: Arrive, step: Step, complete_from: Callable[[Name], int]) -> bool:
+def _has_all_rows(arrive: Arrive, step: Step, history: Callable[[str, str], LakeTable[HistoryCursor]]) -> bool:
     """Return whether the history of the origin has all rows that move with the statement."""
     if not arrive.is_taken or arrive.is_complete:
         return arrive.is_taken
-    return NEVER != complete_from(arrive.origin) <= step.spot.commit_ts
+    cursor = history(*arrive.origin).cursor()
+    return cursor is not None and NEVER != cursor.complete <= step.spot.commit_ts
 
 
 def count_met(plan: TablePlan, since: int, met: int) -> int:

@@ -87,27 +87,18 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
-    since = find_complete_position(
-        plan, lambda name: (lake.history(*name).cursor() or HistoryCursor(sequence=0)).complete
-    )
+    since = find_complete_position(plan, lake.history)
     bounds = keep_boundaries(line, effects, metrics, since)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
     table = plan.table.with_schema(shape.columns, shape.properties)
     staged = table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=PART)
-    lost_values = 0
-    if loss.get["lost"]:
-        lost_values = quarantine(lake, typing.find_problems(typed), STAGE, plan.after, plan.through)
-    report = replace(
-        _report_versions(session, plan, shape, staged),
-        quarantined=lost_values,
-        complete=since,
-        met=count_met(plan, since, metrics.get["met"]),
-        breaks=find_chain_breaks(plan, line, columns, effects) if metrics.get.get("unlike") else NO_BREAKS,
-        contradictions=find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order),
-        unstated=list_unstated_columns(plan, columns, changes),
-    )
-    report = _report_statements(session, feed, plan, columns, moves, staged, report)
+    report = _report_versions(session, plan, shape, staged)
+    report = _report_statements(session, feed, plan, columns, changes, moves, staged, report)
+    lost = quarantine(lake, typing.find_problems(typed), STAGE, plan.after, plan.through) if loss.get["lost"] else 0
+    breaks = find_chain_breaks(plan, line, columns, effects) if metrics.get.get("unlike") else NO_BREAKS
+    met = count_met(plan, since, metrics.get["met"])
+    report = replace(report, quarantined=lost, breaks=breaks, complete=since, met=met)
     return _commit(session, plan, shape, table, staged, report)
 
 
@@ -145,11 +136,12 @@ def _report_statements(
     feed: Feed,
     plan: TablePlan,
     columns: list[SourceColumn],
+    changes: DataFrame,
     moves: list[Move],
     staged: Staged,
     report: TableReport,
 ) -> TableReport:
-    """Add to the report what the statements did, which could not be applied in full, and which exclude values of rows."""
+    """Add to the report what the statements did, which could not be applied in full, and which rows do not fit them."""
     unapplied: list[UnappliedStatement] = []
     if report.versions:
         unapplied += list_unapplied(plan, columns, staged, feed.time_zone)
@@ -160,6 +152,8 @@ def _report_statements(
         unapplied=unapplied,
         reload=_list_needed_reloads(plan, moves, unapplied),
         loaded=max(plan.reload_positions, default=-1),
+        contradictions=find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order),
+        unstated=list_unstated_columns(plan, columns, changes),
     )
 
 

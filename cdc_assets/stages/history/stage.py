@@ -113,7 +113,7 @@ class History:
         adopted = adopt_loaded_rows(lake, feed, due, before, errors.__setitem__)
         before = before or Progress(0)
         failed_before = {each.name for each in before.failed}
-        units = plan_tables(lake, feed, due, released.sequence, errors.__setitem__, failed_before, dict(errors))
+        units = plan_tables(lake, feed, due, released.sequence, errors, failed_before)
         planned = {plan.name for plans in units for plan in plans}
         total = len(planned | adopted.keys())
         unplanned = [adopted[name] for name in adopted.keys() - planned]
@@ -124,7 +124,7 @@ class History:
                 on_report(result, number, total)
             else:
                 errors[result.name] = result.error
-        tried = {*due, *planned}
+        tried = {*due, *planned, *errors}
         progress = _advance_progress(lake, feed, before, released.sequence, tried, errors)
         write_progress(lake, progress)
         _complete_report(lake, report, before, progress, tried, errors)
@@ -193,8 +193,8 @@ def _advance_progress(
         tried: the tables that the run tried.
         errors: the errors of the tables that failed.
     """
-    waiting = [each for each in before.failed if each.name not in tried and each.name not in errors]
-    behind = frozenset(errors) | {name for name in before.behind if name not in tried}
+    waiting = [each for each in before.failed if each.name not in tried]
+    behind = frozenset(errors) | (before.behind - tried)
     # A table must not become blocked because another run committed to it first.
     counted = {name: error for name, error in errors.items() if not isinstance(_cause(error), ConcurrentRunError)}
     failed_before = {each.name: each for each in before.failed}

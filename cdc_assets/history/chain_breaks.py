@@ -54,7 +54,8 @@ def find_chain_breaks(
     """
     changes = _list_value_changes(plan)
     names = [_name_if_different(each, changes.get(each.id, ())) for each in columns if each.readings]
-    is_comparable = F.lit(plan.has_exact_order or plan.evolution.has_binlog_places)
+    has_places = any(step.spot.place is not None for step in plan.evolution.steps)
+    is_comparable = F.lit(plan.has_exact_order or has_places)
     breaks = (
         add_previous(line, effects)
         .where(differs_from_chain() & (is_comparable | (F.col("before")["era"] == F.col("era"))))

@@ -154,14 +154,11 @@ def _compare_shapes(ddl: Ddl, before: Mapping[str, Column], after: Mapping[str, 
         yield StatedColumn(name, ddl, None)
     for name, column in after.items():
         if name not in before:
-            yield StatedColumn(name, ddl, column, others=_sent_columns(before))
+            # Not every source sends generated columns.
+            others = frozenset(each for each, other in before.items() if not other.generated)
+            yield StatedColumn(name, ddl, column, others=others)
         elif column.type != before[name].type:
             yield StatedColumn(name, ddl, column, before=parsed(before[name].type))
-
-
-def _sent_columns(shape: Mapping[str, Column]) -> frozenset[str]:
-    """Return the columns that messages of every source have: not every source sends generated columns."""
-    return frozenset(name for name, column in shape.items() if not column.generated)
 
 
 def _read_actions(name: Name, ddl: Ddl, current: Mapping[str, StatedColumn]) -> Iterator[StatedColumn]:

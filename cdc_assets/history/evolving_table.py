@@ -267,7 +267,7 @@ class EvolvingTable:
         column, lower = action.column, action.column.name.lower()
         mysql_type = parsed(column.type)
         slot = self._live.get(lower)
-        if slot is not None and not slot.is_from_rows:
+        if slot is not None and not slot.id.startswith(f"{SEEN}:"):
             return []  # IF NOT EXISTS
         if slot is None:
             self._put_aside(self._find_named(lower), ddl)

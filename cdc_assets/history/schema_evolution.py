@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cdc_assets.ddl.actions import Action, AddColumn
-from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Close, Evolution, Flag, SeenColumns, Step, StepOp
+from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Close, Evolution, Flag, SeenColumns, StepOp
 from cdc_assets.history.evolving_table import EvolvingTable, NamedTypes, TableBefore
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -139,7 +139,8 @@ class _EvolvingTables:
         is_unseen = not is_taken or not (is_complete or origin_before.was_seen)
         why = f"the rows of {'.'.join(origin)} came in, and {_NO_ROWS[is_taken]}: load the table again"
         flags = [Flag(why, reload=True)] if not is_taken or (is_unseen and name_before.was_seen) else []
-        if any(s.spot.commit_ts == ddl.spot.commit_ts and _brings_rows_of(origin, s) for s in table.evolution.steps):
+        at_once = [op for s in table.evolution.steps if s.spot.commit_ts == ddl.spot.commit_ts for op in s.ops]
+        if any(isinstance(op, Arrive) and op.origin == origin for op in at_once):
             why = (
                 f"two RENAMEs of {'.'.join(origin)} to this name have one commit_ts: which rows each moved is not known"
             )
@@ -176,11 +177,6 @@ class _EvolvingTables:
             (name, tuple(a for a in actions if self.table(name).is_changed_by(a, seen_at.get(name, ()))))
             for name, actions in alterations
         ]
-
-
-def _brings_rows_of(origin: Name, step: Step) -> bool:
-    """Return whether a step is a RENAME of the table `origin`."""
-    return any(isinstance(op, Arrive) and op.origin == origin for op in step.ops)
 
 
 def _remove_rows(table: EvolvingTable, ddl: Ddl) -> list[StepOp] | None:

@@ -98,14 +98,7 @@ class Effects:
     def next_ending(self, era: Column) -> Column:
         """Return the ending of rows of an era: STRUCT<era INT, reason STRING, commit_ts BIGINT>; NULL if there is none."""
         endings = [
-            (
-                era <= e.era,
-                F.struct(
-                    F.lit(e.era).alias("era"),
-                    F.lit(e.reason).alias("reason"),
-                    F.lit(e.commit_ts).cast("bigint").alias("commit_ts"),
-                ),
-            )
+            (era <= e.era, F.expr(f"struct({e.era} AS era, '{e.reason}' AS reason, {e.commit_ts}L AS commit_ts)"))
             for e in self.endings
         ]
         return first_true(*endings)

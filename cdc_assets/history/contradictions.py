@@ -8,7 +8,6 @@ columns that no statement has given the table are left to find.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -29,14 +28,6 @@ from cdc_assets.protocols.messages import field_names
 
 # Servers replace some of these types by others: MariaDB's JSON is LONGTEXT; TEXT in the character set `binary` is BLOB.
 _CHARACTERS = frozenset({Family.TEXT, Family.BINARY, Family.JSON})
-
-
-class Mismatch(StrEnum):
-    """How rows contradict a statement, in words."""
-
-    HAVE = "rows have the column"
-    LACK = "rows lack the column"
-    TYPE = "rows have another type"
 
 
 @dataclass(frozen=True)
@@ -65,13 +56,11 @@ class Suspicion:
     """Rows of some column layouts, which contradict a statement if any of these rows came after the statement.
 
     Attributes:
-        kind: how the rows contradict the statement.
         stated: what the statement says about the column.
         wire_type: the column's type by the rows' messages; None if they lack the column.
         layout_ids: the rows' layouts.
     """
 
-    kind: Mismatch
     stated: StatedColumn
     wire_type: str | None
     layout_ids: tuple[int, ...]
@@ -190,36 +179,30 @@ def find_suspicions(
         stated: `collect_stated_columns`.
         overridden: returns whether the feeds file gives the type of a column.
     """
-    by_contradiction: dict[tuple[Mismatch, str, str, str | None], Suspicion] = {}
+    by_contradiction: dict[tuple[str, str, str | None], Suspicion] = {}
     for each in stated:
         for layout_id, (columns, last) in layouts.items():
-            if last <= each.ddl.spot.commit_ts:
-                continue
             wire = {c.name.lower(): c for c in columns}
-            kind = _find_mismatch(each, wire, overridden)
-            if kind is not None:
-                wire_type = None if kind is Mismatch.LACK else str(wire[each.name].wire_type)
-                key = kind, each.name, each.ddl.id, wire_type
-                suspicion = by_contradiction.get(key, Suspicion(kind, each, wire_type, ()))
-                by_contradiction[key] = replace(suspicion, layout_ids=(*suspicion.layout_ids, layout_id))
+            if last <= each.ddl.spot.commit_ts or not _contradicts(each, wire, overridden):
+                continue
+            wire_type = str(wire[each.name].wire_type) if each.name in wire else None
+            key = each.name, each.ddl.id, wire_type
+            suspicion = by_contradiction.get(key, Suspicion(each, wire_type, ()))
+            by_contradiction[key] = replace(suspicion, layout_ids=(*suspicion.layout_ids, layout_id))
     return list(by_contradiction.values())
 
 
-def _find_mismatch(
-    stated: StatedColumn, wire: Mapping[str, WireColumn], overridden: Callable[[str], bool]
-) -> Mismatch | None:
-    """Return how rows with the columns `wire` contradict a statement that came before them; None if they do not."""
+def _contradicts(stated: StatedColumn, wire: Mapping[str, WireColumn], overridden: Callable[[str], bool]) -> bool:
+    """Return whether rows with the columns `wire` contradict a statement that came before them."""
     sent, column = wire.get(stated.name), stated.column
     if column is None:
-        return None if sent is None else Mismatch.HAVE
+        return sent is not None
     if sent is None:
         # Rows that lack older columns, too, come through a column filter, which may also leave out the new column. Where
         # the older columns are not known, such a filter cannot be excluded. Not every source sends generated columns.
         may_be_filtered = stated.others is None or not stated.others <= wire.keys()
-        return None if may_be_filtered or column.generated else Mismatch.LACK
-    if overridden(sent.name) or fits(parsed(str(sent.wire_type)), parsed(column.type), stated.before):
-        return None
-    return Mismatch.TYPE
+        return not (may_be_filtered or column.generated)
+    return not (overridden(sent.name) or fits(parsed(str(sent.wire_type)), parsed(column.type), stated.before))
 
 
 def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType | None = None) -> bool:
@@ -272,7 +255,7 @@ def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
     has = F.array_contains("names", stated.name)
     conditions = [
         F.col("layout_id").isin(*suspicion.layout_ids),
-        ~has if suspicion.kind is Mismatch.LACK else has,
+        ~has if suspicion.wire_type is None else has,
         _is_after(stated.ddl.spot, exact=exact),
     ]
     if stated.until is not None:

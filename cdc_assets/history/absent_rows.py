@@ -1,9 +1,8 @@
 """Rows that a reload lacks, a dump or a snapshot of the source's connector: they had ended when it was read."""
 
-from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -13,7 +12,7 @@ from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.versions import ABSENT
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.initial_load import LAST_ORDINAL, LOAD_TOPIC
-from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, SourceSnapshot, TableScan
+from cdc_assets.lakehouse.released_changes import SourceSnapshot, TableScan
 
 _PLACE = "struct<release: bigint, ordinal: int>"
 
@@ -33,28 +32,33 @@ def find_absent_rows(
     Returns:
         Changes of the op `ABSENT`, one a row that ends.
     """
-    earlier = [frame.select("key", "commit_ts") for frame in (open_versions, moved_rows) if frame is not None]
+    existing = [frame.select("key", "commit_ts") for frame in (open_versions, moved_rows) if frame is not None]
+    earlier = reduce(DataFrame.unionAll, existing)
     frames = [
         *(_absent_from_dump(at, changes, earlier) for at in plan.dumps),
-        *(_absent_from_snapshot(each, changes, earlier) for each in plan.snapshots),
+        *(
+            _absent_from_table_scan(each, changes, earlier)
+            if isinstance(each, TableScan)
+            else _absent_from_source_snapshot(each, changes, earlier)
+            for each in plan.snapshots
+        ),
     ]
-    ends = reduce(DataFrame.unionAll, frames).select(
-        "*",
-        F.lit(0).alias("copy"),
-        F.lit(ABSENT).alias("op"),
-        F.lit(None).cast(row).alias("row"),
-        F.lit(LOAD_TOPIC).alias("topic"),
-        F.lit(0).alias("partition"),
-        F.lit(0).cast("bigint").alias("offset"),
-    )
-    ends = ends.withColumn("era", era_column(plan)).drop("source")
     # An end without a place comes after all changes of these releases, and before those that later commits apply.
     latest = F.struct(F.lit(plan.through).cast("bigint").alias("release"), F.lit(LAST_ORDINAL).alias("ordinal"))
-    placed = ends.withColumn("place", F.coalesce("place", latest)).select("*", "place.release", "place.ordinal")
-    return placed.drop("place").where(F.col("era").between(*plan.eras))
+    constants = {
+        "copy": F.lit(0),
+        "op": F.lit(ABSENT),
+        "row": F.lit(None).cast(row),
+        "topic": F.lit(LOAD_TOPIC),
+        "partition": F.lit(0),
+        "offset": F.lit(0).cast("bigint"),
+    }
+    ends = reduce(DataFrame.unionAll, frames).withColumns(constants | {"place": F.coalesce("place", latest)})
+    placed = ends.withColumn("era", era_column(plan)).select("*", "place.release", "place.ordinal")
+    return placed.drop("source", "place").where(F.col("era").between(*plan.eras))
 
 
-def _absent_from_dump(at: int, changes: DataFrame, earlier: Sequence[DataFrame]) -> DataFrame:
+def _absent_from_dump(at: int, changes: DataFrame, earlier: DataFrame) -> DataFrame:
     """Return where the keys end that a dump lacks.
 
     Args:
@@ -63,34 +67,14 @@ def _absent_from_dump(at: int, changes: DataFrame, earlier: Sequence[DataFrame])
         earlier: key and commit_ts of open versions and moved rows.
 
     Returns:
-        key; commit_ts, where the key ends; source STRUCT, the place in the binlog for `era_column`; place STRUCT<release,
-        ordinal>: the change of the same commit_ts that the end comes right before; NULL if it comes after all of them.
+        The columns of `_end_keys`.
     """
-    keys = [f.where(F.col("commit_ts") <= at).select("key") for f in (*earlier, changes.select("key", "commit_ts"))]
-    dumped = changes.where((F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)).select("key")
-    return (
-        reduce(DataFrame.unionAll, keys)
-        .distinct()
-        .join(dumped, on="key", how="left_anti")
-        .select(
-            "key",
-            F.lit(at).cast("bigint").alias("commit_ts"),
-            F.lit(None).cast("struct<file: string, position: bigint>").alias("source"),
-            F.lit(None).cast(_PLACE).alias("place"),
-        )
-    )
+    is_read = (F.col("commit_ts") == at) & (F.col("topic") == LOAD_TOPIC)
+    marked = changes.withColumns({"is_read": is_read, "is_after": F.col("commit_ts") > at})
+    return _end_keys(marked, earlier, at, ~_any_read())
 
 
-def _absent_from_snapshot(snapshot: ConnectorSnapshot, changes: DataFrame, earlier: Sequence[DataFrame]) -> DataFrame:
-    """Return where the keys end that a connector's snapshot lacks. Arguments and columns: as `_absent_from_dump`."""
-    if isinstance(snapshot, TableScan):
-        return _absent_from_table_scan(snapshot, changes, earlier)
-    return _absent_from_source_snapshot(snapshot, changes, earlier)
-
-
-def _absent_from_source_snapshot(
-    snapshot: SourceSnapshot, changes: DataFrame, earlier: Sequence[DataFrame]
-) -> DataFrame:
+def _absent_from_source_snapshot(snapshot: SourceSnapshot, changes: DataFrame, earlier: DataFrame) -> DataFrame:
     """Return where the keys end that have changes or versions before a snapshot, and no read in the snapshot.
 
     Arguments and columns: as `_absent_from_dump`. Reading a snapshot takes long, and the reads of each table have their own
@@ -104,34 +88,13 @@ def _absent_from_source_snapshot(
     number = snapshot.file.rpartition(".")[2]
     behind = binlog.is_at_or_after(int(number) if number.isdigit() else None, snapshot.position)
     maybe = F.coalesce(behind, F.lit(False)) | (F.col("commit_ts") > snapshot.at)
-    changed = changes.join(F.broadcast(begun), on=["topic", "partition"], how="left").select(
-        "key",
-        "commit_ts",
-        is_read.alias("read"),
-        F.coalesce(F.col("offset") > F.col("begun"), maybe).alias("after"),
-        F.struct("commit_ts", F.struct("release", "ordinal").cast(_PLACE).alias("place")).alias("change"),
-    )
-    existing = reduce(DataFrame.unionAll, earlier).select(
-        "key",
-        "commit_ts",
-        F.lit(False).alias("read"),
-        (F.col("commit_ts") > snapshot.at).alias("after"),
-        F.lit(None).cast(f"struct<commit_ts: bigint, place: {_PLACE}>").alias("change"),
-    )
-    by_key = (
-        changed.unionAll(existing)
-        .groupBy("key")
-        .agg(
-            F.bool_or("read").alias("read"),
-            F.max(F.when(~F.col("after"), F.col("commit_ts"))).alias("until"),
-            F.min(F.when(F.col("after") & ~F.col("read"), F.col("change"))).alias("next"),
-        )
-        .where(~F.col("read") & F.col("until").isNotNull())
-    )
-    return _end_keys(by_key, snapshot.at, snapshot.file, snapshot.position)
+    is_after = F.coalesce(F.col("offset") > F.col("begun"), maybe)
+    located = changes.join(F.broadcast(begun), on=["topic", "partition"], how="left")
+    marked = located.withColumns({"is_read": is_read, "is_after": is_after})
+    return _end_keys(marked, earlier, snapshot.at, ~_any_read(), snapshot.file, snapshot.position)
 
 
-def _absent_from_table_scan(scan: TableScan, changes: DataFrame, earlier: Sequence[DataFrame]) -> DataFrame:
+def _absent_from_table_scan(scan: TableScan, changes: DataFrame, earlier: DataFrame) -> DataFrame:
     """Return where the keys end that existed before an incremental snapshot, and have no change since, or an insert first.
 
     Arguments and columns: as `_absent_from_dump`. Offsets decide which changes came after the snapshot's beginning; in a
@@ -148,53 +111,57 @@ def _absent_from_table_scan(scan: TableScan, changes: DataFrame, earlier: Sequen
     for place in scan.places:
         behind = (binlog.log_hash() == place.log) & binlog.is_at_or_after(place.number, place.position)
         after = after | F.coalesce(behind, F.lit(False))
-    step, change = F.struct("partition", "offset", "op"), F.struct("release", "ordinal").cast(_PLACE)
-    changed = changes.select(
-        "key",
-        "commit_ts",
-        after.alias("after"),
-        step.alias("step"),
-        F.struct("commit_ts", change.alias("place")).alias("change"),
-    )
-    existing = reduce(DataFrame.unionAll, earlier).select(
-        "key",
-        "commit_ts",
-        (F.col("commit_ts") > scan.at).alias("after"),
-        F.lit(None).cast("struct<partition: int, offset: bigint, op: string>").alias("step"),
-        F.lit(None).cast(f"struct<commit_ts: bigint, place: {_PLACE}>").alias("change"),
-    )
-    by_key = (
-        changed.unionAll(existing)
-        .groupBy("key")
-        .agg(
-            F.max(F.when(~F.col("after"), F.col("commit_ts"))).alias("until"),
-            F.min(F.when(F.col("after"), F.col("step"))).alias("first"),
-            F.min(F.when(F.col("after"), F.col("change"))).alias("next"),
-        )
-        .where(F.col("until").isNotNull() & F.coalesce(F.col("first.op") == str(Op.INSERT), F.lit(True)))
-    )
-    return _end_keys(by_key, scan.at, None, None)
+    first_change = F.min(F.when(F.col("is_after"), F.struct("partition", "offset", "op")))
+    is_absent = F.coalesce(first_change["op"] == str(Op.INSERT), F.lit(True))
+    return _end_keys(changes.withColumns({"is_read": F.lit(False), "is_after": after}), earlier, scan.at, is_absent)
 
 
-def _end_keys(by_key: DataFrame, at: int, file: str | None, position: int | None) -> DataFrame:
-    """Return where the keys end that a snapshot lacks: at its position, and not after the key's next change.
+def _any_read() -> Column:
+    """Return whether a reload has a key, as an aggregation of the key's changes. BOOLEAN, never NULL."""
+    return F.coalesce(F.bool_or("is_read"), F.lit(False))
+
+
+def _end_keys(
+    changes: DataFrame,
+    earlier: DataFrame,
+    at: int,
+    is_absent: Column,
+    file: str | None = None,
+    position: int | None = None,
+) -> DataFrame:
+    """Return where the keys end that a reload lacks: at its position, and not after the key's next change.
 
     Args:
-        by_key: key; until BIGINT, the key's last commit_ts before the snapshot; next STRUCT, its next change after it.
-        at: position of the snapshot.
-        file: binlog file of the snapshot.
+        changes: the changes of the commit, with `is_read` BOOLEAN: whether the reload read the row, and `is_after` BOOLEAN:
+            whether the change came after the reload.
+        earlier: key and commit_ts of open versions and moved rows.
+        at: position of the reload.
+        is_absent: whether the reload lacks a key, as an aggregation of the key's changes.
+        file: binlog file of the reload.
         position: its position in the file.
 
     Returns:
-        The columns of `_absent_from_dump`.
+        key; commit_ts, where the key ends; source STRUCT, the place in the binlog for `era_column`; place STRUCT<release,
+        ordinal>: the change of the same commit_ts that the end comes right before; NULL if it comes after all of them.
     """
+    change = F.struct("commit_ts", F.struct("release", "ordinal").cast(_PLACE).alias("place"))
+    existing = earlier.withColumn("is_after", F.col("commit_ts") > at)
+    by_key = (
+        changes.select("key", "commit_ts", "is_read", "is_after", "partition", "offset", "op", change.alias("change"))
+        .unionByName(existing, allowMissingColumns=True)
+        .groupBy("key")
+        .agg(
+            F.max(F.when(~F.col("is_after"), F.col("commit_ts"))).alias("until"),
+            F.min(F.when(F.col("is_after") & ~F.col("is_read"), F.col("change"))).alias("next"),
+            is_absent.alias("is_absent"),
+        )
+        .where("is_absent AND until IS NOT NULL")
+    )
     ends = F.greatest(F.lit(at).cast("bigint"), "until")
-    overtaken = F.col("next.commit_ts") <= ends
+    source = F.struct(F.lit(file).cast("string").alias("file"), F.lit(position).cast("bigint").alias("position"))
     return by_key.select(
         "key",
         F.least(ends, "next.commit_ts").alias("commit_ts"),
-        F.struct(F.lit(file).cast("string").alias("file"), F.lit(position).cast("bigint").alias("position")).alias(
-            "source"
-        ),
-        F.when(overtaken, F.col("next.place")).alias("place"),
+        source.alias("source"),
+        F.when(F.col("next.commit_ts") <= ends, F.col("next.place")).alias("place"),
     )

@@ -1,6 +1,6 @@
 """Changes whose row before is not the row in the history: an event before them was lost, or was dropped wrongly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -20,9 +20,6 @@ SHOWN = 50
 # The text of these types in a dump or a connector's snapshot may differ from their text in the binlog.
 _TYPES_WITH_OTHER_TEXTS = frozenset({"json", "float", "double"})
 
-# Ids of columns -> the statements that change their values in existing rows: the era that each ends, and its commit_ts.
-ValueChanges = Mapping[str, Sequence[tuple[int, int]]]
-
 
 @dataclass(frozen=True)
 class ChainBreaks:
@@ -40,51 +37,46 @@ class ChainBreaks:
 NO_BREAKS = ChainBreaks()
 
 
-def list_value_changes(plan: TablePlan) -> ValueChanges:
-    """Return the statements of a table that change values in its open rows."""
+def find_chain_breaks(
+    plan: TablePlan, line: DataFrame, columns: Sequence[SourceColumn], effects: Effects
+) -> ChainBreaks:
+    """Return the changes whose row before is not the row in the chain.
+
+    Only columns that both rows have are compared: a message may leave out columns of the row before, and a DELETE all
+    columns but the key. Where it is not certain which statements came before a row, by a commit_ts that is not a clock or by
+    places in the binlog, rows before and after a statement are not compared with each other.
+
+    Args:
+        plan: the commit.
+        line: the frame of `versions.build_timeline`.
+        columns: the columns of the history.
+        effects: what statements do to rows.
+    """
+    changes = _list_value_changes(plan)
+    names = [_name_if_different(each, changes.get(each.id, ())) for each in columns if each.readings]
+    has_places = any(step.spot.place is not None for step in plan.evolution.steps)
+    is_comparable = F.lit(plan.has_exact_order or has_places)
+    breaks = (
+        add_previous(line, effects)
+        .where(differs_from_chain() & (is_comparable | (F.col("before")["era"] == F.col("era"))))
+        .withColumn("names", F.transform(field_names(F.col("image")), F.lower))
+        .withColumn("columns", F.array_compact(F.array(*names)))
+        .select("topic", "partition", "offset", "op", "commit_ts", "key", "columns")
+        .where(F.size("columns") > 0)
+    )
+    count = breaks.count()
+    rows = breaks.orderBy("topic", "partition", "offset").limit(SHOWN).collect() if count else []
+    return ChainBreaks(count, [r.asDict() for r in rows])
+
+
+def _list_value_changes(plan: TablePlan) -> dict[str, list[tuple[int, int]]]:
+    """Return the statements that change values in open rows: ids of columns -> the era that each ends, and its commit_ts."""
     by_column: dict[str, list[tuple[int, int]]] = {}
     for era, step in enumerate(plan.evolution.steps):
         for op in step.ops:
             if isinstance(op, Fill | Convert | Forget):
                 by_column.setdefault(op.slot.id, []).append((era, step.spot.commit_ts))
     return by_column
-
-
-def find_chain_breaks(
-    line: DataFrame,
-    columns: Sequence[SourceColumn],
-    effects: Effects,
-    value_changes: ValueChanges,
-    *,
-    has_exact_eras: bool,
-) -> ChainBreaks:
-    """Return the changes whose row before is not the row in the chain.
-
-    Only columns that both rows have are compared: a message may leave out columns of the row before, and a DELETE all
-    columns but the key. Without exact eras, rows before and after a statement are not compared with each other.
-
-    Args:
-        line: the frame of `versions.build_timeline`.
-        columns: the columns of the history.
-        effects: what statements do to rows.
-        value_changes: the result of `list_value_changes`.
-        has_exact_eras: whether it is certain which statements came before a row: by a commit_ts that is not a clock, or by
-            places in the binlog.
-    """
-    differing = F.array_compact(
-        F.array(*[_name_if_different(each, value_changes.get(each.id, ())) for each in columns if each.readings])
-    )
-    names = F.transform(field_names(F.col("image")), F.lower)
-    breaks = (
-        add_previous(line, effects)
-        .where(differs_from_chain() & (F.lit(has_exact_eras) | (F.col("before")["era"] == F.col("era"))))
-        .withColumn("names", names)
-        .select("topic", "partition", "offset", "op", "commit_ts", "key", differing.alias("columns"))
-        .where(F.size("columns") > 0)
-    )
-    count = breaks.count()
-    rows = breaks.orderBy("topic", "partition", "offset").limit(SHOWN).collect() if count else []
-    return ChainBreaks(count, [r.asDict() for r in rows])
 
 
 def _name_if_different(column: SourceColumn, value_changes: Sequence[tuple[int, int]]) -> Column:

@@ -7,6 +7,7 @@ row is decoded by its own column layout and by the types that the table had at t
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -116,12 +117,9 @@ def collect_readings(
 
 def wire_names(readings: Iterable[Iterable[Reading]]) -> dict[str, str]:
     """Return every spelling of a column's name in messages -> the spelling in the newest of them."""
-    newest = {r.column.name.lower(): (r.layouts[-1], r.column.name) for each in readings for r in each}
-    for each in readings:
-        for r in each:
-            lower = r.column.name.lower()
-            newest[lower] = max(newest[lower], (r.layouts[-1], r.column.name))
-    return {r.column.name: newest[r.column.name.lower()][1] for each in readings for r in each}
+    ordered = sorted((r for each in readings for r in each), key=lambda r: (r.layouts[-1], r.column.name))
+    newest = {r.column.name.lower(): r.column.name for r in ordered}
+    return {r.column.name: newest[r.column.name.lower()] for r in ordered}
 
 
 def needs_scale(mysql_type: MySQLType | None) -> bool:
@@ -227,7 +225,9 @@ class Typing:
             for n, group in enumerate(groups.values())
         ]
         arrays = parsed.selectExpr("*", *texts)
-        decoded = {f"_v{n}": self._array(n, group[0]) for n, group in enumerate(groups.values())}
+        decoded = {
+            f"_v{n}": F.transform(f"_t{n}", partial(self._decode, group[0])) for n, group in enumerate(groups.values())
+        }
         place = {c.column: (n, i) for n, group in enumerate(groups.values()) for i, c in enumerate(group)}
         sizes = [len(group) for group in groups.values()]
 
@@ -259,9 +259,6 @@ class Typing:
     def _is_in_all_layouts(self, column: SourceColumn) -> bool:
         return {n for r in column.readings for n in r.layouts} == set(range(len(self._layouts)))
 
-    def _wire(self, column: SourceColumn) -> Column:
-        return F.col("wire").getField(self._fields[column.column])
-
     def find_problems(self, typed: DataFrame) -> DataFrame:
         """Return one row for each value that did not fit its type.
 
@@ -270,7 +267,7 @@ class Typing:
         """
 
         def each(c: SourceColumn) -> Column:
-            value, typed_value = self._wire(c), F.col("row").getField(c.column)
+            value, typed_value = F.col("wire").getField(self._fields[c.column]), F.col("row").getField(c.column)
             unknown = F.when(value.isNotNull(), str(Reason.UNKNOWN_COLUMN_TYPE))
             reason = self._by_reading(
                 c, lambda r: unknown if r.type is None else self._problem(value, typed_value, r, r.type)
@@ -324,11 +321,8 @@ class Typing:
         readings = tuple((r.column.wire_type, r.type, r.layouts) for r in column.readings)
         return readings, column.target.simpleString()
 
-    def _array(self, number: int, column: SourceColumn) -> Column:
-        """Return the typed values of the array `_t<number>` of texts. ARRAY of the column's type."""
-        return F.transform(f"_t{number}", lambda value: self._decoded(value, column))
-
-    def _decoded(self, value: Column, column: SourceColumn) -> Column:
+    def _decode(self, column: SourceColumn, value: Column) -> Column:
+        """Return the typed value of a column's text. The column's type."""
         return self._by_reading(column, lambda reading: self._read(value, reading, column.target))
 
     def _read(self, value: Column, reading: Reading, target: DataType) -> Column:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Step
-from cdc_assets.history.progress import Name
 from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.tso import time_text
 
 NEVER = -1
@@ -52,62 +52,55 @@ def describe_completeness(position: int, met: int) -> Complete:
     return Complete(position, met, reason)
 
 
-@dataclass(frozen=True)
-class CompletenessTracker:
-    """Computes how a part of a run changes the position from which on the history is complete.
+def find_complete_position(plan: TablePlan, history: Callable[[str, str], LakeTable[HistoryCursor]]) -> int:
+    """Return the commit_ts from which on a history is complete after a part of a run; `NEVER` if no position is proven.
 
-    Attributes:
+    Args:
         plan: the part.
-        complete_from: a table -> the position from which on its history is complete; `NEVER` if none is proven.
+        history: returns the history table of a database and a table.
     """
 
-    plan: TablePlan
-    complete_from: Callable[[Name], int]
-
-    @cached_property
-    def since(self) -> int:
-        """The commit_ts from which on the history is complete after the part; `NEVER` if no position is proven."""
-        plan, before = self.plan, self.plan.cursor.complete
-        loses = any(self._brings_unknown_rows(step) for step in plan.steps)
-        # A reload proves a new position only if a statement before it has left wrong rows in the history.
-        is_repaired = bool(plan.reload_positions and plan.cursor.reload)
-        if before != NEVER and not plan.cursor.met and not is_repaired and not loses:
-            return before
-        proven, lost_at = list[int](), NEVER
-        for step in plan.evolution.steps[: plan.eras[1]]:
-            if self._brings_unknown_rows(step):
-                proven, lost_at = [], step.spot.commit_ts
-            elif self._proves_completeness(step):
-                proven.append(step.spot.commit_ts)
-        before = NEVER if loses else before
-        loads = [*plan.dumps, *(s.until for s in plan.snapshots), *([] if plan.loaded is None else [plan.loaded])]
-        if before == NEVER:  # otherwise these snapshots may be repeated messages
-            loads += plan.read
-        proven += [at for at in loads if at > lost_at]
-        # A row that was met too late existed at the first of these positions, and may have been deleted by the last one.
-        return (max if before != NEVER else min)(proven, default=before)
-
-    def _proves_completeness(self, step: Step) -> bool:
-        """Return whether all rows of the table are known at the statement."""
-        return step.ddl.kind in EMPTYING_KINDS or any(isinstance(op, Arrive) for op in step.ops)
-
-    def _brings_unknown_rows(self, step: Step) -> bool:
+    def brings_unknown_rows(step: Step) -> bool:
         """Return whether the statement brings rows into the table of which not all are known."""
-        return any(isinstance(op, Arrive) and not self._has_all_rows(op, step) for op in step.ops)
+        return any(isinstance(op, Arrive) and not _has_all_rows(op, step, history) for op in step.ops)
 
-    def _has_all_rows(self, arrive: Arrive, step: Step) -> bool:
-        """Return whether the history of the origin has all rows that move with the statement."""
-        if not arrive.is_taken or arrive.is_complete:
-            return arrive.is_taken
-        return NEVER != self.complete_from(arrive.origin) <= step.spot.commit_ts
+    before = plan.cursor.complete
+    loses = any(brings_unknown_rows(step) for step in plan.steps)
+    # A reload proves a new position only if a statement before it has left wrong rows in the history.
+    is_repaired = bool(plan.reload_positions and plan.cursor.reload)
+    if before != NEVER and not plan.cursor.met and not is_repaired and not loses:
+        return before
+    proven, lost_at = list[int](), NEVER
+    for step in plan.evolution.steps[: plan.eras[1]]:
+        if brings_unknown_rows(step):
+            proven, lost_at = [], step.spot.commit_ts
+        elif step.ddl.kind in EMPTYING_KINDS or any(isinstance(op, Arrive) for op in step.ops):
+            proven.append(step.spot.commit_ts)
+    before = NEVER if loses else before
+    loads = [*plan.dumps, *(s.until for s in plan.snapshots), *([] if plan.loaded is None else [plan.loaded])]
+    if before == NEVER:  # otherwise these snapshots may be repeated messages
+        loads += plan.read
+    proven += [at for at in loads if at > lost_at]
+    # A row that was met too late existed at the first of these positions, and may have been deleted by the last one.
+    return (max if before != NEVER else min)(proven, default=before)
 
-    def advance(self, met: int) -> tuple[int, int]:
-        """Return `HistoryCursor.complete` and `HistoryCursor.met` after the part.
 
-        Args:
-            met: how many of the part's rows came first with an UPDATE or a DELETE.
-        """
-        cursor, since = self.plan.cursor, self.since
-        before = cursor.met if since == cursor.complete else 0
-        # A replay meets the same rows once more.
-        return since, met + before if self.plan.replay is None else max(met, before)
+def _has_all_rows(arrive: Arrive, step: Step, history: Callable[[str, str], LakeTable[HistoryCursor]]) -> bool:
+    """Return whether the history of the origin has all rows that move with the statement."""
+    if not arrive.is_taken or arrive.is_complete:
+        return arrive.is_taken
+    cursor = history(*arrive.origin).cursor()
+    return cursor is not None and NEVER != cursor.complete <= step.spot.commit_ts
+
+
+def count_met(plan: TablePlan, since: int, met: int) -> int:
+    """Return `HistoryCursor.met` after a part of a run.
+
+    Args:
+        plan: the part.
+        since: `HistoryCursor.complete` after the part.
+        met: how many of the part's rows came first with an UPDATE or a DELETE.
+    """
+    before = plan.cursor.met if since == plan.cursor.complete else 0
+    # A replay meets the same rows once more.
+    return met + before if plan.replay is None else max(met, before)

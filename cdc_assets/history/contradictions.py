@@ -8,13 +8,12 @@ columns that no statement has given the table are left to find.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import reduce
 from operator import and_
 from typing import Any
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.binlog import is_after_place, is_before_place
@@ -29,14 +28,6 @@ from cdc_assets.protocols.messages import field_names
 
 # Servers replace some of these types by others: MariaDB's JSON is LONGTEXT; TEXT in the character set `binary` is BLOB.
 _CHARACTERS = frozenset({Family.TEXT, Family.BINARY, Family.JSON})
-
-
-class Mismatch(StrEnum):
-    """How rows contradict a statement, in words."""
-
-    HAVE = "rows have the column"
-    LACK = "rows lack the column"
-    TYPE = "rows have another type"
 
 
 @dataclass(frozen=True)
@@ -65,45 +56,22 @@ class Suspicion:
     """Rows of some column layouts, which contradict a statement if any of these rows came after the statement.
 
     Attributes:
-        kind: how the rows contradict the statement.
         stated: what the statement says about the column.
         wire_type: the column's type by the rows' messages; None if they lack the column.
         layout_ids: the rows' layouts.
     """
 
-    kind: Mismatch
     stated: StatedColumn
     wire_type: str | None
     layout_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Contradiction:
-    """Rows that contradict a statement before them.
-
-    Attributes:
-        column: the column that the contradiction is about.
-        commit_ts: commit_ts of the statement.
-        statement: the SQL of the statement.
-        stated: what the statement says about the column.
-        observed: what the rows say about the column.
-        rows: how many rows of the run contradict the statement.
-        topic: topic of the first of these rows.
-        partition: partition of that row's record.
-        offset: offset of that row's record.
-        row_commit_ts: commit_ts of that row.
-    """
-
-    column: str
-    commit_ts: int
-    statement: str
-    stated: str
-    observed: str
-    rows: int
-    topic: str
-    partition: int
-    offset: int
-    row_commit_ts: int
+# Rows that contradict a statement before them:
+# column: the column that the contradiction is about.
+# commit_ts, statement, stated: the statement, and what it says about the column.
+# observed, rows: what rows of the run say about the column, and how many they are.
+# topic, partition, offset, row_commit_ts: the first of these rows.
+Contradiction = dict[str, Any]
 
 
 # --- What statements say about columns.
@@ -175,14 +143,11 @@ def _compare_shapes(ddl: Ddl, before: Mapping[str, Column], after: Mapping[str, 
         yield StatedColumn(name, ddl, None)
     for name, column in after.items():
         if name not in before:
-            yield StatedColumn(name, ddl, column, others=_sent_columns(before))
+            # Not every source sends generated columns.
+            others = frozenset(each for each, other in before.items() if not other.generated)
+            yield StatedColumn(name, ddl, column, others=others)
         elif column.type != before[name].type:
             yield StatedColumn(name, ddl, column, before=parsed(before[name].type))
-
-
-def _sent_columns(shape: Mapping[str, Column]) -> frozenset[str]:
-    """Return the columns that messages of every source have: not every source sends generated columns."""
-    return frozenset(name for name, column in shape.items() if not column.generated)
 
 
 def _read_actions(name: Name, ddl: Ddl, current: Mapping[str, StatedColumn]) -> Iterator[StatedColumn]:
@@ -214,36 +179,30 @@ def find_suspicions(
         stated: `collect_stated_columns`.
         overridden: returns whether the feeds file gives the type of a column.
     """
-    by_contradiction: dict[tuple[Mismatch, str, str, str | None], Suspicion] = {}
+    by_contradiction: dict[tuple[str, str, str | None], Suspicion] = {}
     for each in stated:
         for layout_id, (columns, last) in layouts.items():
-            if last <= each.ddl.spot.commit_ts:
-                continue
             wire = {c.name.lower(): c for c in columns}
-            kind = _find_mismatch(each, wire, overridden)
-            if kind is not None:
-                wire_type = None if kind is Mismatch.LACK else str(wire[each.name].wire_type)
-                key = kind, each.name, each.ddl.id, wire_type
-                suspicion = by_contradiction.get(key, Suspicion(kind, each, wire_type, ()))
-                by_contradiction[key] = replace(suspicion, layout_ids=(*suspicion.layout_ids, layout_id))
+            if last <= each.ddl.spot.commit_ts or not _contradicts(each, wire, overridden):
+                continue
+            wire_type = str(wire[each.name].wire_type) if each.name in wire else None
+            key = each.name, each.ddl.id, wire_type
+            suspicion = by_contradiction.get(key, Suspicion(each, wire_type, ()))
+            by_contradiction[key] = replace(suspicion, layout_ids=(*suspicion.layout_ids, layout_id))
     return list(by_contradiction.values())
 
 
-def _find_mismatch(
-    stated: StatedColumn, wire: Mapping[str, WireColumn], overridden: Callable[[str], bool]
-) -> Mismatch | None:
-    """Return how rows with the columns `wire` contradict a statement that came before them; None if they do not."""
+def _contradicts(stated: StatedColumn, wire: Mapping[str, WireColumn], overridden: Callable[[str], bool]) -> bool:
+    """Return whether rows with the columns `wire` contradict a statement that came before them."""
     sent, column = wire.get(stated.name), stated.column
     if column is None:
-        return None if sent is None else Mismatch.HAVE
+        return sent is not None
     if sent is None:
         # Rows that lack older columns, too, come through a column filter, which may also leave out the new column. Where
         # the older columns are not known, such a filter cannot be excluded. Not every source sends generated columns.
         may_be_filtered = stated.others is None or not stated.others <= wire.keys()
-        return None if may_be_filtered or column.generated else Mismatch.LACK
-    if overridden(sent.name) or fits(parsed(str(sent.wire_type)), parsed(column.type), stated.before):
-        return None
-    return Mismatch.TYPE
+        return not (may_be_filtered or column.generated)
+    return not (overridden(sent.name) or fits(parsed(str(sent.wire_type)), parsed(column.type), stated.before))
 
 
 def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType | None = None) -> bool:
@@ -269,7 +228,7 @@ def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType |
 
 
 def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, exact: bool) -> list[Contradiction]:
-    """Return the suspicions that rows confirm. Runs a query, so call it only with suspicions.
+    """Return the suspicions that rows confirm. Runs a query, and only if there are suspicions.
 
     Args:
         changes: rows of released_changes.
@@ -277,18 +236,17 @@ def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, 
         exact: whether commit_ts orders rows and statements. If not, count only rows that come after the statement both in
             its partition and by the clock: other rows may have been delayed or repeated, and so be older.
     """
+    if not suspicions:
+        return []
     position = F.struct("commit_ts", "topic", "partition", "offset")
     names = F.transform(field_names(F.col("after")), F.lower)
     rows = changes.where(F.col("op") != str(Op.DELETE)).withColumn("names", names)
     conditions = [_confirms(each, exact=exact) for each in suspicions]
-    counts = [F.count_if(each).alias(f"n{n}") for n, each in enumerate(conditions)]
-    firsts = [F.min(F.when(each, position)).alias(f"p{n}") for n, each in enumerate(conditions)]
+    counts = [F.count_if(each) for each in conditions]
+    firsts = [F.min(F.when(each, position)) for each in conditions]
     result = rows.agg(*counts, *firsts).collect()[0]
-    return [
-        _make_contradiction(each, result[f"n{n}"], result[f"p{n}"].asDict())
-        for n, each in enumerate(suspicions)
-        if result[f"n{n}"]
-    ]
+    confirmed = zip(suspicions, result[: len(suspicions)], result[len(suspicions) :], strict=True)
+    return [_describe_contradiction(each, count, first) for each, count, first in confirmed if count]
 
 
 def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
@@ -297,7 +255,7 @@ def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
     has = F.array_contains("names", stated.name)
     conditions = [
         F.col("layout_id").isin(*suspicion.layout_ids),
-        ~has if suspicion.kind is Mismatch.LACK else has,
+        ~has if suspicion.wire_type is None else has,
         _is_after(stated.ddl.spot, exact=exact),
     ]
     if stated.until is not None:
@@ -330,19 +288,19 @@ def _own_time() -> Expression:
     return F.coalesce("event_ts", "commit_ts")
 
 
-def _make_contradiction(suspicion: Suspicion, rows: int, first: Mapping[str, Any]) -> Contradiction:
-    column, stated = suspicion.stated.column, suspicion.stated
-    statement_says = "the table has no such column" if column is None else f"the column is {column.type}"
-    rows_say = "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
-    return Contradiction(
-        stated.name if column is None else column.name,
-        stated.ddl.spot.commit_ts,
-        stated.ddl.text,
-        statement_says,
-        rows_say,
-        rows,
-        first["topic"],
-        first["partition"],
-        first["offset"],
-        first["commit_ts"],
-    )
+def _describe_contradiction(suspicion: Suspicion, rows: int, first: Row) -> Contradiction:
+    stated, column = suspicion.stated, suspicion.stated.column
+    return {
+        "column": stated.name if column is None else column.name,
+        "commit_ts": stated.ddl.spot.commit_ts,
+        "statement": stated.ddl.text,
+        "stated": "the table has no such column" if column is None else f"the column is {column.type}",
+        "observed": (
+            "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
+        ),
+        "rows": rows,
+        "topic": first["topic"],
+        "partition": first["partition"],
+        "offset": first["offset"],
+        "row_commit_ts": first["commit_ts"],
+    }

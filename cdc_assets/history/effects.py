@@ -1,9 +1,9 @@
 """What the DDL statements of a commit do to rows, as expressions over a row of the history."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
+from typing import Any
 
 import pyarrow.compute as pc
 from pyspark.sql import Column
@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType
 
 from cdc_assets.expressions import compute_once
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, StepOp
+from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, Step, StepOp
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending, Replacement
 from cdc_assets.lakehouse.table import Staged
@@ -20,6 +20,10 @@ from cdc_assets.mysql_types.casting import decode, spark_type
 from cdc_assets.mysql_types.conversion import converted
 
 _DEFAULTS = "ddl"  # the dialect of the text of a default
+
+# A statement that could not be applied in full: commit_ts, statement, `why`, and `reload`: whether rows are wrong until the
+# table is reloaded; otherwise only the column that `why` names is NULL.
+UnappliedStatement = dict[str, Any]
 
 
 def build_effects(plan: TablePlan, columns: Sequence[SourceColumn], time_zone: str) -> Effects:
@@ -76,23 +80,6 @@ def _build_replacement(plan: TablePlan, columns: Sequence[SourceColumn]) -> Repl
     return Replacement(replaced.commit_ts, replaced.era, era, is_same, merge)
 
 
-@dataclass(frozen=True)
-class UnappliedStatement:
-    """A statement that could not be applied in full.
-
-    Attributes:
-        commit_ts: position of the statement.
-        statement: the SQL of the statement.
-        why: what could not be applied.
-        reload: whether rows are wrong until the table is reloaded; otherwise only the column that `why` names is NULL.
-    """
-
-    commit_ts: int
-    statement: str
-    why: str
-    reload: bool
-
-
 def list_unapplied(
     plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged, time_zone: str
 ) -> list[UnappliedStatement]:
@@ -104,42 +91,40 @@ def list_unapplied(
         staged: the versions that the commit writes.
         time_zone: of the feed.
     """
-    unapplied = []
-    names = {c.id: c.column for c in columns}
+    names, unapplied = {c.id: c.column for c in columns}, []
     for step in plan.steps:
         for op in step.ops:
-            if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
-                continue  # the source sends no such column
-            why = _explain_unknown_values(op, time_zone)
-            if (
-                why is None
-                and isinstance(op, Convert)
-                and not op.is_in_place
-                and {op.slot.id, op.origin.id} <= names.keys()
-            ):
-                count = _count_unconverted(plan, staged, step.spot.commit_ts, names[op.origin.id], names[op.slot.id])
-                if count:
-                    why = (
-                        f"{op.slot.column} is NULL in {count} rows from before the statement: it is not known how MySQL "
-                        "converts their values"
-                    )
+            why = _explain_unknown_values(op, names, time_zone)
+            why = why or _explain_unconverted_values(plan, staged, step.spot.commit_ts, op, names)
             if why is not None:
-                reload = isinstance(op, Flag) and op.reload
-                unapplied.append(UnappliedStatement(step.spot.commit_ts, step.ddl.text, why, reload))
+                unapplied.append(describe_unapplied(step, why, reload=isinstance(op, Flag) and op.reload))
     return unapplied
 
 
-def _count_unconverted(plan: TablePlan, staged: Staged, commit_ts: int, origin: str, converted_column: str) -> int:
-    """Return how many rows that were open at a statement have a value in `origin`, and none in the converted column."""
-    rows = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", origin, converted_column)
+def describe_unapplied(step: Step, why: str, *, reload: bool) -> UnappliedStatement:
+    """Return a statement that could not be applied in full."""
+    return {"commit_ts": step.spot.commit_ts, "statement": step.ddl.text, "why": why, "reload": reload}
+
+
+def _explain_unconverted_values(
+    plan: TablePlan, staged: Staged, commit_ts: int, op: StepOp, names: Mapping[str, str]
+) -> str | None:
+    """Return how many rows that were open at a statement have a value that could not be converted; None if none has."""
+    if not isinstance(op, Convert) or op.is_in_place or not {op.slot.id, op.origin.id} <= names.keys():
+        return None
+    origin, own = names[op.origin.id], names[op.slot.id]
+    rows = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", origin, own)
     ends_later = pc.or_kleene(pc.is_null(rows["_cdc_to_ts"]), pc.greater(rows["_cdc_to_ts"], commit_ts))
     was_open = pc.and_(pc.less(rows["_cdc_from_ts"], commit_ts), ends_later)
-    lost = pc.and_(pc.is_valid(rows[origin]), pc.is_null(rows[converted_column]))
-    return int(pc.sum(pc.and_(was_open, lost)).as_py() or 0)
+    count = pc.sum(pc.and_(was_open, pc.and_(pc.is_valid(rows[origin]), pc.is_null(rows[own])))).as_py()
+    why = "it is not known how MySQL converts their values"
+    return f"{op.slot.column} is NULL in {count} rows from before the statement: {why}" if count else None
 
 
-def _explain_unknown_values(op: StepOp, time_zone: str) -> str | None:
+def _explain_unknown_values(op: StepOp, names: Mapping[str, str], time_zone: str) -> str | None:
     """Return why the values that an operation gives to existing rows are not known; None if they are."""
+    if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
+        return None  # the source sends no such column
     if isinstance(op, Fill) and op.text is None:
         return f"{op.slot.column} is NULL in rows from before the statement: only the source knows their values"
     if isinstance(op, Convert):
@@ -178,7 +163,9 @@ def _apply_operation(
         return {op.slot.id: F.coalesce(values[op.slot.id], F.when(within, default))}
     if isinstance(op, Convert) and op.origin.id in columns and op.slot.id in columns:
         target = columns[op.slot.id].target
-        value = compute_once(values[op.origin.id], _make_conversion(op, target, time_zone, of_tidb=of_tidb))
+        value = compute_once(
+            values[op.origin.id], lambda origin: _convert(origin, op, target, time_zone, of_tidb=of_tidb)
+        )
         present, result = values[op.slot.id], F.when(within, value)
         return {op.slot.id: F.coalesce(result, present) if op.is_in_place else F.coalesce(present, result)}
     if isinstance(op, Forget) and op.slot.id in columns and forget:
@@ -186,11 +173,7 @@ def _apply_operation(
     return {}
 
 
-def _make_conversion(op: Convert, target: DataType, time_zone: str, *, of_tidb: bool) -> Callable[[Column], Column]:
-    """Return a function that converts a value as the statement does; to NULL if that is not known."""
-
-    def convert(value: Column) -> Column:
-        result = converted(value, op.old, op.new, target, time_zone, of_tidb=of_tidb)
-        return F.lit(None).cast(target) if result is None else result
-
-    return convert
+def _convert(value: Column, op: Convert, target: DataType, time_zone: str, *, of_tidb: bool) -> Column:
+    """Return a value as the statement converts it; NULL if that is not known."""
+    result = converted(value, op.old, op.new, target, time_zone, of_tidb=of_tidb)
+    return F.lit(None).cast(target) if result is None else result

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from cdc_assets.binlog import is_after_place
 from cdc_assets.history.statements import Spot
 from cdc_assets.history.table_plan import TablePlan
-from cdc_assets.history.versions import Effects, number_copies
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 
 
@@ -48,13 +47,3 @@ def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:
     rows = changes.select("layout_id", "era").distinct().toArrow()
     used = {(r["layout_id"], r["era"]) for r in rows.to_pylist()}
     return replace(plan, layouts=[each for each in plan.layouts if (each.layout_id, each.era) in used])
-
-
-def add_copy_numbers(
-    plan: TablePlan, changes: DataFrame, open_versions: DataFrame, moved_rows: DataFrame | None, effects: Effects
-) -> DataFrame:
-    """Add to each change the copy number of the row that it is about: `copy` INT, 0 for rows with a key."""
-    if not plan.keyless:
-        return changes.withColumn("copy", F.lit(0))
-    rows = open_versions if moved_rows is None else open_versions.unionByName(moved_rows, allowMissingColumns=True)
-    return number_copies(changes, rows, effects)

@@ -51,11 +51,6 @@ class Slot:
     aside_number: int = 1
 
     @property
-    def is_from_rows(self) -> bool:
-        """Whether no statement created the column: rows, or the history table, have shown it."""
-        return self.id.startswith(f"{SEEN}:")
-
-    @property
     def column(self) -> str:
         """The column's name in the history table."""
         own = history_name(self.name)
@@ -258,13 +253,6 @@ class Evolution:
         """Return the source's columns in an era, in lower case -> their slots."""
         return self.steps[era - 1].live if era else self.base
 
-    def put_aside(self, slot: Slot) -> None:
-        """Give a removed column a name with the suffix `__until_...`, which no other column of the history has."""
-        names = {each.column.lower() for each in self.slots if each is not slot}
-        slot.is_put_aside = True
-        while slot.column.lower() in names:
-            slot.aside_number += 1
-
     def by_row(self, era: int) -> bool:
         """Return whether the whole row, as the history has it, is the key in an era."""
         return era > 0 and self.steps[era - 1].by_row
@@ -285,11 +273,6 @@ class Evolution:
         """Return the first and the last era that rows from one commit_ts to another may be of."""
         times = [step.spot.commit_ts for step in self.steps]
         return bisect_left(times, first), bisect_right(times, last)
-
-    @property
-    def has_binlog_places(self) -> bool:
-        """Whether statements state their binlog positions, as their commit_ts may be from the connector's clock."""
-        return any(step.spot.place is not None for step in self.steps)
 
     def bounds(self, era: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the positions (`Spot.order`) of the statements before and after an era."""

@@ -18,7 +18,6 @@ from cdc_assets.ddl.actions import (
     MoveRows,
     RenameColumn,
 )
-from cdc_assets.history.action_order import RenameColumns, order_actions
 from cdc_assets.history.evolution import (
     SEEN,
     Close,
@@ -195,7 +194,7 @@ class EvolvingTable:
             own = self._add_slot(ddl.id, slot.name, slot.type)
             own.removed_at = slot.removed_at
             if slot.is_put_aside or named is not None:
-                self.evolution.put_aside(own)
+                self._put_aside(own, ddl)
             self._removed_columns.append(own)
             taken[own] = slot
         return taken
@@ -204,7 +203,17 @@ class EvolvingTable:
 
     def alter(self, ddl: Ddl, actions: Sequence[Action]) -> None:
         """Apply a statement's actions on columns and keys, and add its step if it changes anything."""
-        ops = [op for action in order_actions(actions) for op in self._apply(action, ddl)]
+        renames = [(a.old_name, a.new_name) for a in actions if isinstance(a, RenameColumn)]
+        renames += [
+            (a.old_name, a.column.name)
+            for a in actions
+            if isinstance(a, ModifyColumn) and a.old_name.lower() != a.column.name.lower()
+        ]
+        # All names in a statement are names before it. So first drop columns, then rename, then apply the rest by the new
+        # names.
+        ops = [op for a in actions if isinstance(a, DropColumn) for op in self._drop_column(a, ddl)]
+        self._rename_columns(renames, ddl)
+        ops += [op for a in actions for op in self._apply(a, ddl)]
         ops = [*self._change_key(ddl), *ops]
         # Binlog places, not clocks, say which statement came before a row: so each statement with a schema begins an era.
         begins_era = ddl.spot.place is not None and self.evolution.name in ddl.shapes
@@ -243,17 +252,13 @@ class EvolvingTable:
         ]
         return (*added, *dropped, *changed)
 
-    def _apply(self, action: Action | RenameColumns, ddl: Ddl) -> list[StepOp]:
-        """Apply one action; return the operations on open rows."""
+    def _apply(self, action: Action, ddl: Ddl) -> list[StepOp]:
+        """Add or change what an action names, after all drops and renames; return the operations on open rows."""
         match action:
             case AddColumn():
                 return self._add_column(action, ddl)
-            case DropColumn():
-                return self._drop_column(action, ddl)
             case ModifyColumn():
                 return self._modify_column(action, ddl)
-            case RenameColumns():
-                self._rename_columns(action, ddl)
             case MoveRows():
                 return [Flag(f"{action.how}: it adds or removes rows, and no row event says so", reload=True)]
         return []
@@ -262,7 +267,7 @@ class EvolvingTable:
         column, lower = action.column, action.column.name.lower()
         mysql_type = parsed(column.type)
         slot = self._live.get(lower)
-        if slot is not None and not slot.is_from_rows:
+        if slot is not None and not slot.id.startswith(f"{SEEN}:"):
             return []  # IF NOT EXISTS
         if slot is None:
             self._put_aside(self._find_named(lower), ddl)
@@ -285,9 +290,10 @@ class EvolvingTable:
         self._removed_columns.append(slot)
         return [Forget(slot)]
 
-    def _rename_columns(self, action: RenameColumns, ddl: Ddl) -> None:
-        slots = {new: self._named_slot(old) for old, new in action.names}
-        for old, _ in action.names:
+    def _rename_columns(self, renames: Sequence[tuple[str, str]], ddl: Ddl) -> None:
+        """Give columns their new names, all at once: columns may swap their names."""
+        slots = {new: self._named_slot(old) for old, new in renames}
+        for old, _ in renames:
             self._live.pop(old.lower(), None)
         for new in slots:
             named = self._find_named(new.lower())
@@ -409,7 +415,10 @@ class EvolvingTable:
         return self._live[lower]
 
     def _put_aside(self, slot: Slot | None, ddl: Ddl) -> None:
-        """Give a column of the history its name with the suffix `__until_...`, as another column takes its name."""
+        """Give a column of the history a name with the suffix `__until_...`, as another column takes its name."""
         if slot is not None:
             slot.removed_at = ddl.spot.commit_ts if slot.removed_at is None else slot.removed_at
-            self.evolution.put_aside(slot)
+            names = {each.column.lower() for each in self.evolution.slots if each is not slot}
+            slot.is_put_aside = True
+            while slot.column.lower() in names:
+                slot.aside_number += 1

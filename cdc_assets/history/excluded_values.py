@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, StructType
 
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.effects import UnappliedStatement
-from cdc_assets.history.evolution import Restrict, Step
+from cdc_assets.history.effects import UnappliedStatement, describe_unapplied
+from cdc_assets.history.evolution import Restrict
 from cdc_assets.history.open_versions import copy_expression
 from cdc_assets.history.table_plan import TablePlan
+from cdc_assets.history.version_rows import CLOSED, PART
 from cdc_assets.lakehouse.history import COPY
 from cdc_assets.lakehouse.schema import quoted
 from cdc_assets.lakehouse.table import Staged
@@ -28,12 +29,7 @@ _VERSION = ["_cdc_key", "_cdc_from_ts", COPY.name]
 
 
 def list_excluded_values(
-    session: SparkSession,
-    plan: TablePlan,
-    columns: Iterable[SourceColumn],
-    shape: StructType,
-    staged: Staged,
-    closed: Staged,
+    session: SparkSession, plan: TablePlan, columns: Iterable[SourceColumn], shape: StructType, staged: Staged
 ) -> list[UnappliedStatement]:
     """Return the statements of the commit that exclude a value of a row which stays open.
 
@@ -46,7 +42,6 @@ def list_excluded_values(
         columns: the columns of the history.
         shape: the columns of the history table.
         staged: the versions that the commit writes.
-        closed: those of them that the commit closes.
     """
     names = {c.id: c.column for c in columns}
     restrictions = [
@@ -57,36 +52,31 @@ def list_excluded_values(
     ]
     if not restrictions:
         return []
-    rows = _read_open_rows(session, plan, shape, staged, closed)
-    conditions = [_was_open(step) & _is_excluded(op, names) for step, op in restrictions]
+    rows = _read_open_rows(session, plan, shape, staged)
+    # A version that is open now was open at the statement if it began before it.
+    conditions = [(F.col("_cdc_from_ts") < step.spot.commit_ts) & _is_excluded(op, names) for step, op in restrictions]
     excluded = rows.agg(*[F.coalesce(F.max(each), F.lit(False)) for each in conditions]).head() or ()
     return [
-        UnappliedStatement(step.spot.commit_ts, step.ddl.text, _explain(op, names), reload=True)
+        describe_unapplied(step, _explain(op, names), reload=True)
         for (step, op), is_excluded in zip(restrictions, excluded, strict=True)
         if is_excluded
     ]
 
 
-def _read_open_rows(
-    session: SparkSession, plan: TablePlan, shape: StructType, staged: Staged, closed: Staged
-) -> DataFrame:
+def _read_open_rows(session: SparkSession, plan: TablePlan, shape: StructType, staged: Staged) -> DataFrame:
     """Return the rows that are open after the commit. Out: `shape`."""
     rows = plan.table.read_staged(session, staged, shape).where("_cdc_is_current")
     if plan.present is None or plan.rewrites_all_open or plan.reopens:
         return rows
     before = _with_copy(plan.table.read(session).where(F.col("_cdc_is_current") == F.lit(True)))
-    ended = _with_copy(plan.table.read_staged(session, closed, shape)).select(*_VERSION)
+    closed = plan.table.read_staged(session, staged.in_partition(**{PART: CLOSED}), shape)
+    ended = _with_copy(closed).select(*_VERSION)
     return rows.unionByName(before.join(ended, _VERSION, "left_anti"), allowMissingColumns=True)
 
 
 def _with_copy(versions: DataFrame) -> DataFrame:
     """Return versions whose copy number is 0 for rows with a key, so that `_VERSION` identifies a version."""
     return versions.withColumn(COPY.name, F.expr(copy_expression(versions.columns)))
-
-
-def _was_open(step: Step) -> Column:
-    """Return whether a version that is open now began before a statement."""
-    return F.col("_cdc_from_ts") < step.spot.commit_ts
 
 
 def _is_excluded(op: Restrict, names: Mapping[str, str]) -> Column:

@@ -18,7 +18,7 @@ class DeclaredTypes:
     """The types that a table's columns have from a position on.
 
     Attributes:
-        order: position and number of the statement that declared the types, as `Spot.order`.
+        order: position and number of the statement that declared the types, as `Spot.order`; they hold from there on.
         types: column, in lower case -> declared type.
         id: the id of that statement; None if a message stated the table's schema.
     """
@@ -27,13 +27,8 @@ class DeclaredTypes:
     types: dict[str, str]
     id: str | None
 
-    @property
-    def since(self) -> int:
-        """The commit_ts from which on the types hold."""
-        return self.order[0]
 
-
-def list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[DeclaredTypes]:
+def _list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[DeclaredTypes]:
     """Return the types that a table's columns had one after the other; `schema_rows`: its rows of table_schemas."""
     declared = [
         DeclaredTypes(
@@ -50,7 +45,7 @@ def list_declared_types(schema_rows: Iterable[Mapping[str, Any]]) -> list[Declar
 def plan_layouts(
     feed: Feed,
     rows: Sequence[Mapping[str, Any]],
-    declared: list[DeclaredTypes],
+    schema_rows: Iterable[Mapping[str, Any]],
     evolution: Evolution,
     eras: tuple[int, int] | None,
 ) -> list[Layout]:
@@ -59,11 +54,12 @@ def plan_layouts(
     Args:
         feed: the feed.
         rows: the table's rows of released_changes of kind layout.
-        declared: `list_declared_types`.
+        schema_rows: the table's rows of table_schemas.
         evolution: the table's.
         eras: the first and the last era that rows may be of; None: it follows from the commit_ts of the rows.
     """
     protocol, texts = protocol_of(feed), {r["layout_id"]: r["layout"] for r in rows}
+    declared = _list_declared_types(schema_rows)
     spans: dict[int, tuple[int, int]] = {}
     for r in rows:
         first, last = spans.get(r["layout_id"], (r["commit_ts"], r["last_ts"]))
@@ -90,10 +86,10 @@ def _types_in_era(
     # A statement that does not change the table may come without the table's schema.
     by_steps = [d.types for step in evolution.steps[:era] for d in declared if d.id == step.ddl.id]
     # A statement's commit_ts may be slightly above that of rows that came after it: then use the first known types.
-    earlier = [d.types for d in declared if d.since < first] or [d.types for d in declared[:1]] or [{}]
-    before_rows = [*by_steps[-1:], *(d.types for d in in_era if d.since < first)] or earlier
+    earlier = [d.types for d in declared if d.order[0] < first] or [d.types for d in declared[:1]] or [{}]
+    before_rows = [*by_steps[-1:], *(d.types for d in in_era if d.order[0] < first)] or earlier
     types_since: list[tuple[int, dict[str, str]]] = []
-    for since, types in [(0, before_rows[-1]), *((d.since, d.types) for d in in_era if d.since >= first)]:
+    for since, types in [(0, before_rows[-1]), *((d.order[0], d.types) for d in in_era if d.order[0] >= first)]:
         if not types_since or types_since[-1][1] != types:  # a connector repeats a table's schema
             types_since.append((since, types))
     return types_since

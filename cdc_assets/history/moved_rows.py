@@ -28,30 +28,12 @@ class Move:
         spot: position of the statement.
         era: how many statements came before it.
         origin: the history table that has the rows.
-        after: the commit_ts after which the rows ended in `origin`.
     """
 
     op: Recover | Rekey | Arrive
     spot: Spot
     era: int
     origin: LakeTable[HistoryCursor]
-    after: int
-
-    def read_origin(self, session: SparkSession) -> DataFrame:
-        """Return the versions of the origin that ended after `after`, and those that went on although their rows moved."""
-        ended = ~F.col("_cdc_is_current") & (F.col("_cdc_to_ts") > self.after)
-        return self.origin.read(session).where(ended | self.went_on)
-
-    @property
-    def went_on(self) -> Column:
-        """Whether a version of the origin holds a row that moves, and yet has not ended. BOOLEAN.
-
-        That is so where a third table has taken the origin's name with an equal row.
-        """
-        at = F.lit(self.spot.commit_ts)
-        if not isinstance(self.op, Arrive) or not self.op.origin_is_replaced or self.after >= self.spot.commit_ts:
-            return F.lit(False)
-        return (F.col("_cdc_from_ts") < at) & (F.col("_cdc_is_current") | (F.col("_cdc_to_ts") > at))
 
 
 def read_moved_rows(
@@ -60,53 +42,43 @@ def read_moved_rows(
     """Return the rows that statements bring into the table, as changes of the op `DDL`; None if no statement does."""
     frames = []
     for move in moves:
-        versions, op, spot, era = move.read_origin(session), move.op, move.spot, move.era
+        versions, op, at = move.origin.read(session), move.op, move.spot.commit_ts
         if isinstance(op, Recover):
-            recovered = _select_ended(versions, move.after, op.dropped, "drop")
-            frames.append(_open_at(spot, era, recovered, None, columns))
+            dropped = versions.where(_closed_by("drop") & (F.col("_cdc_to_ts") <= op.dropped))
+            frames.append(_open_at(move, dropped, {c.id: c.column for c in columns}, columns))
         elif isinstance(op, Rekey):
-            frames.append(_rekey(versions, plan, spot, era, op, columns, effects))
+            ended = versions.where(_closed_by("ddl") & (F.col("_cdc_to_ts") == at))
+            frames.append(_rekey(ended, plan, move, op, columns, effects))
         else:
             names = {mine.id: theirs.column for mine, theirs in op.columns.items()}
-            moved = versions.where(_ended_with(op, spot.commit_ts) | move.went_on)
-            frames.append(_open_at(spot, era, moved, names, columns))
+            moved = versions.where(_ended_with(op, at) | _went_on(op, at))
+            frames.append(_open_at(move, moved, names, columns))
     return reduce(DataFrame.unionByName, frames) if frames else None
 
 
 def _rekey(
-    versions: DataFrame,
-    plan: TablePlan,
-    spot: Spot,
-    era: int,
-    op: Rekey,
-    columns: list[SourceColumn],
-    effects: Effects,
+    ended: DataFrame, plan: TablePlan, move: Move, op: Rekey, columns: list[SourceColumn], effects: Effects
 ) -> DataFrame:
     """Return the rows that ended when the statement changed their key, under the new key. Columns: as `_open_at`."""
-    at = spot.commit_ts
     if op.by_row is not None:
         # Another change of the key at the same commit_ts may have ended rows, too.
-        versions = versions.where(is_row_key(F.col("_cdc_key")) == F.lit(op.by_row))
+        ended = ended.where(is_row_key(F.col("_cdc_key")) == F.lit(op.by_row))
     if op.columns:
         key = ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
-        versions = versions.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
-    rekeyed = _open_at(spot, era, _select_ended(versions, at - 1, at, "ddl"), None, columns)
-    rekeyed = rekeyed.withColumn("copy", F.lit(0))
+        ended = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
+    rows = _open_at(move, ended, {c.id: c.column for c in columns}, columns)
     if not op.columns:
-        row = effects.evolve(F.col("row"), F.lit(era), F.lit(era + 1))
-        rekeyed = rekeyed.withColumn("key", row_key(row, plan.evolution.live(era + 1), columns))
+        row = effects.evolve(F.col("row"), F.lit(move.era), F.lit(move.era + 1))
+        rows = rows.withColumn("key", row_key(row, plan.evolution.live(move.era + 1), columns))
     of_key = Window.partitionBy("key").orderBy(F.desc("began"), "topic", "partition", "offset")
-    numbered = rekeyed.withColumn("n", F.row_number().over(of_key))
-    if op.columns:
-        # The old key may have kept apart rows that have the same new key: the one that was written last is right.
-        return numbered.where("n = 1").drop("n")
-    return numbered.withColumn("copy", F.col("n")).drop("n")
+    numbered = rows.withColumn("copy", F.row_number().over(of_key))
+    # The old key may have kept apart rows that have the same new key: the one that was written last is right.
+    return numbered.where("copy = 1").withColumn("copy", F.lit(0)) if op.columns else numbered
 
 
-def _select_ended(versions: DataFrame, after: int, until: int, reason: str) -> DataFrame:
-    """Return the versions that ended in (after, until] for the reason."""
-    within = (F.col("_cdc_to_ts") > after) & (F.col("_cdc_to_ts") <= until) & (F.col("_cdc_closed_by") == reason)
-    return versions.where(within)
+def _closed_by(reason: str) -> Column:
+    """Return whether a version ended for the reason. BOOLEAN."""
+    return ~F.col("_cdc_is_current") & (F.col("_cdc_closed_by") == reason)
 
 
 def _ended_with(op: Arrive, at: int) -> Column:
@@ -114,23 +86,29 @@ def _ended_with(op: Arrive, at: int) -> Column:
 
     A RENAME that waited for a lock has an older time than the last changes before it. Their versions end when they begin.
     """
-    begin, end = F.col("_cdc_from_ts"), F.col("_cdc_to_ts")
-    within = (end > op.since) & (end <= at)
-    began_later = (begin == end) & (end > at) & (F.lit(True) if op.next is None else end < op.next)
-    of_earlier = (begin == end) & (end < at) & F.lit(op.since >= 0)
-    return (F.col("_cdc_closed_by") == "rename") & ((within & ~of_earlier) | began_later)
+    end, is_empty = F.col("_cdc_to_ts"), F.col("_cdc_from_ts") == F.col("_cdc_to_ts")
+    ended_in_time = (end <= at) & ~(is_empty & (end < at) & F.lit(op.since >= 0))
+    began_later = is_empty & (end > at) & (F.lit(True) if op.next is None else end < op.next)
+    return _closed_by("rename") & (end > op.since) & (ended_in_time | began_later)
 
 
-def _open_at(
-    spot: Spot, era: int, versions: DataFrame, names: Mapping[str, str] | None, columns: list[SourceColumn]
-) -> DataFrame:
+def _went_on(op: Arrive, at: int) -> Column:
+    """Return whether a version of the origin holds a row that moves at commit_ts `at`, and yet has not ended. BOOLEAN.
+
+    That is so where a third table has taken the origin's name with an equal row.
+    """
+    if not op.origin_is_replaced or op.since >= at:
+        return F.lit(False)
+    return (F.col("_cdc_from_ts") < at) & (F.col("_cdc_is_current") | (F.col("_cdc_to_ts") > at))
+
+
+def _open_at(move: Move, versions: DataFrame, names: Mapping[str, str], columns: list[SourceColumn]) -> DataFrame:
     """Return versions as changes that begin with a statement.
 
     Args:
-        spot: position of the statement.
-        era: the era before it.
+        move: the statement.
         versions: rows of a history table.
-        names: ids of columns -> their names in `versions`; None if they have the names of this table.
+        names: ids of columns -> their names in `versions`.
         columns: the columns of this table.
 
     Returns:
@@ -139,21 +117,21 @@ def _open_at(
     present = {name.lower() for name in versions.columns}
 
     def value(c: SourceColumn) -> str:
-        own = c.column if names is None else names.get(c.id, "")
+        own = names.get(c.id, "")
         held = quoted(own) if own.lower() in present else "NULL"
         return f"CAST({held} AS {c.target.simpleString()}) AS {quoted(c.column)}"
 
     return versions.selectExpr(
         "_cdc_key AS key",
         f"{copy_expression(present)} AS copy",
-        f"{era} AS era",
-        f"CAST({spot.commit_ts} AS BIGINT) AS commit_ts",
+        f"{move.era} AS era",
+        f"CAST({move.spot.commit_ts} AS BIGINT) AS commit_ts",
         "CAST(0 AS BIGINT) AS release",
         "0 AS ordinal",
         f"'{DDL}' AS op",
         f"struct({', '.join(value(c) for c in columns)}) AS row",
-        f"{literal(spot.topic)} AS topic",
-        f"{spot.partition} AS partition",
-        f"CAST({spot.offset} AS BIGINT) AS offset",
+        f"{literal(move.spot.topic)} AS topic",
+        f"{move.spot.partition} AS partition",
+        f"CAST({move.spot.offset} AS BIGINT) AS offset",
         "_cdc_from_ts AS began",
     )

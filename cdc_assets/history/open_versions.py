@@ -32,24 +32,23 @@ def read_open_versions(
         new_columns: columns that the versions do not have yet; they get NULL.
     """
     if plan.present is None:
-        return _shape_versions(frame_of(session, [], shape.columns), plan, shape, row, new_columns)
-    if plan.rewinds:
+        versions = frame_of(session, [], shape.columns)
+    elif plan.rewinds:
         versions = plan.table.read(session).where(_was_open_at_replay(plan))
-        return _shape_versions(versions, plan, shape, row, new_columns)
-    if plan.reopens:
+    elif plan.reopens:
         versions = plan.table.read(session).where(f"_cdc_is_current OR {plan.reopens}")
-        return _shape_versions(versions, plan, shape, row, new_columns)
-    current = plan.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
+    else:
+        versions = plan.table.read(session).where(F.col("_cdc_is_current") == F.lit(True))
     if plan.rewrites_all_open:
-        return _shape_versions(current, plan, shape, row, new_columns)
+        return _shape_versions(versions, plan, shape, row, new_columns)
     keys = changes.select(F.col("key").alias("_cdc_key")).distinct()
     low, high = keys.agg(F.min("_cdc_key"), F.max("_cdc_key")).head() or ("", "")
     # Delta skips files by literal bounds only.
-    current = current.where(F.col("_cdc_key").between(low, high))
+    versions = versions.where(F.col("_cdc_key").between(low, high))
     if plan.changes <= INTERPRETED_ROW_LIMIT:
         keys = F.broadcast(keys)
     # The join comes first, because most of the versions do not have to be shaped.
-    matching = _shape_versions(current.join(keys, "_cdc_key", "left_semi"), plan, shape, row, new_columns)
+    matching = _shape_versions(versions.join(keys, "_cdc_key", "left_semi"), plan, shape, row, new_columns)
     with compiled_plans(session):
         return checkpointed(matching)
 

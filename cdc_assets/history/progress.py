@@ -2,7 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
@@ -78,7 +78,7 @@ class Progress:
         failed: those of the tables `behind` that could not be written.
     """
 
-    release: int = 0
+    release: int
     behind: frozenset[Name] = field(default_factory=frozenset)
     failed: tuple[FailedTable, ...] = ()
 
@@ -92,8 +92,3 @@ def hash_settings(feed: Feed) -> str:
     """Return a digest of a feed's settings."""
     # Pydantic warns that default values are serialised as the models state them, which is intended here.
     return hashlib.sha256(feed.model_dump_json(warnings=False).encode()).hexdigest()[:16]
-
-
-def now_text() -> str:
-    """Return the current time as ISO text."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

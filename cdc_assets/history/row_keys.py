@@ -36,25 +36,29 @@ def row_key(row: Column, live: Mapping[str, Slot], columns: Sequence[SourceColum
     return F.to_json(F.struct(*texts))
 
 
-def eras_without_key(plan: TablePlan) -> list[int]:
-    """Return the eras of the part's changes in which the table has lost its key."""
-    first, last = plan.among
-    return [era for era in range(first, last + 1) if plan.evolution.by_row(era)]
-
-
-def fill_deleted_rows(changes: DataFrame) -> DataFrame:
+def fill_deleted_rows(plan: TablePlan, changes: DataFrame) -> DataFrame:
     """Set `after` of deletions to the deleted row where the whole row is the key, so that typing decodes it."""
-    return changes.withColumn(
-        "after", F.when(is_row_key(F.col("key")), F.coalesce("after", "key")).otherwise(F.col("after"))
-    )
+    if not _eras_without_key(plan):
+        return changes
+    deleted = F.coalesce("after", "key")
+    return changes.withColumn("after", F.when(is_row_key(F.col("key")), deleted).otherwise(F.col("after")))
 
 
-def key_by_row(plan: TablePlan, columns: list[SourceColumn], eras: list[int], typed: DataFrame) -> DataFrame:
+def key_by_row(plan: TablePlan, columns: list[SourceColumn], typed: DataFrame) -> DataFrame:
     """Replace the keys of changes in eras without a key by keys that open versions have, too.
 
     In: `Typing.type_rows` of `fill_deleted_rows`. Out: the same, with `row` NULL for deletions again.
     """
+    eras = _eras_without_key(plan)
+    if not eras:
+        return typed
     keys = [(F.col("era") == era, row_key(F.col("row"), plan.evolution.live(era), columns)) for era in eras]
     key = F.coalesce(F.when(is_row_key(F.col("key")), first_true(*keys)), F.col("key"))
     has_row = F.col("op") != str(Op.DELETE)
     return typed.withColumns({"key": key, "row": F.when(has_row, F.col("row")), "lost": F.col("lost") & has_row})
+
+
+def _eras_without_key(plan: TablePlan) -> list[int]:
+    """Return the eras of the part's changes in which the table has lost its key."""
+    first, last = plan.among
+    return [era for era in range(first, last + 1) if plan.evolution.by_row(era)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cdc_assets.ddl.actions import Action, AddColumn
-from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Close, Evolution, Flag, SeenColumns, Step, StepOp
+from cdc_assets.history.evolution import EMPTYING_KINDS, Arrive, Close, Evolution, Flag, SeenColumns, StepOp
 from cdc_assets.history.evolving_table import EvolvingTable, NamedTypes, TableBefore
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -100,7 +100,8 @@ class _EvolvingTables:
         """
         moving = {*ddl.moved, *ddl.moved.values()}
         before = {name: self.tables[name].copy_state() for name in moving if name in self.tables}
-        for name in sorted(self._list_touched(ddl)):
+        in_dropped_database = {name for name in self.tables if name[0] == ddl.database}
+        for name in sorted(ddl.tables if ddl.database is None else in_dropped_database):
             table = self.table(name)
             if ddl.kind in EMPTYING_KINDS or name in ddl.moved.values():
                 table.has_all_rows = True
@@ -114,12 +115,6 @@ class _EvolvingTables:
                 self.table(name).add_step(ddl, [Flag("the statement could not be read")])
         for name, actions in self._list_alterations(ddl, seen_at):
             self.table(name).alter(ddl, actions)
-
-    def _list_touched(self, ddl: Ddl) -> set[Name]:
-        """Return the tables that the statement may change."""
-        if ddl.database is not None:
-            return {name for name in self.tables if name[0] == ddl.database}
-        return ddl.tables
 
     def _move_rows(self, table: EvolvingTable, ddl: Ddl, before: Mapping[Name, TableBefore]) -> None:
         """Bring the rows of another table into a table, with a RENAME that gives the other one this table's name.
@@ -144,7 +139,8 @@ class _EvolvingTables:
         is_unseen = not is_taken or not (is_complete or origin_before.was_seen)
         why = f"the rows of {'.'.join(origin)} came in, and {_NO_ROWS[is_taken]}: load the table again"
         flags = [Flag(why, reload=True)] if not is_taken or (is_unseen and name_before.was_seen) else []
-        if any(s.spot.commit_ts == ddl.spot.commit_ts and _brings_rows_of(origin, s) for s in table.evolution.steps):
+        at_once = [op for s in table.evolution.steps if s.spot.commit_ts == ddl.spot.commit_ts for op in s.ops]
+        if any(isinstance(op, Arrive) and op.origin == origin for op in at_once):
             why = (
                 f"two RENAMEs of {'.'.join(origin)} to this name have one commit_ts: which rows each moved is not known"
             )
@@ -181,11 +177,6 @@ class _EvolvingTables:
             (name, tuple(a for a in actions if self.table(name).is_changed_by(a, seen_at.get(name, ()))))
             for name, actions in alterations
         ]
-
-
-def _brings_rows_of(origin: Name, step: Step) -> bool:
-    """Return whether a step is a RENAME of the table `origin`."""
-    return any(isinstance(op, Arrive) and op.origin == origin for op in step.ops)
 
 
 def _remove_rows(table: EvolvingTable, ddl: Ddl) -> list[StepOp] | None:

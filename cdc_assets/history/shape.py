@@ -12,19 +12,12 @@ from cdc_assets.lakehouse.schema import literal, quoted, set_properties
 
 # Delta takes these characters in a column's name only where column mapping is on.
 _NEEDS_MAPPING = set(" ,;{}()\n\t=")
+# The comment of a column whose type in the source is unknown.
+_UNKNOWN_TYPE = "of a type that MySQL does not have"
 
 
-@dataclass(frozen=True)
-class Alteration:
-    """A statement on the history table.
-
-    Attributes:
-        naming: ids of columns -> their names after the statement.
-        statement: the SQL.
-    """
-
-    naming: Mapping[str, str]
-    statement: str
+# A SQL statement on the history table, and ids of columns -> their names after the statement.
+Alteration = tuple[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -55,10 +48,11 @@ def plan_shape(plan: TablePlan, columns: list[SourceColumn]) -> Shape:
         properties, messages = _needed_properties(plan, own, [], has_renames=False)
         return Shape(StructType([*CDC_COLUMNS, *ours, *own]), properties, [], naming, messages)
     renames = _plan_renames(plan)
-    present = {_name_after(renames, f.name).lower(): f for f in plan.present}
+    renamed = [StructField(_name_after(renames, f.name), f.dataType, metadata=f.metadata) for f in plan.present]
+    present = {f.name.lower(): f for f in renamed}
     added = [f for f in [*ours, *own] if f.name.lower() not in present]
-    existing = [f for f in own if f.name.lower() in present]
-    widened = [f for f in existing if present[f.name.lower()].dataType != f.dataType]
+    existing = {f.name.lower(): f for f in own if f.name.lower() in present}
+    widened = [f for lower, f in existing.items() if present[lower].dataType != f.dataType]
     properties, messages = _needed_properties(plan, added, widened, has_renames=bool(renames))
     if not plan.rewrites_all_open and plan.properties.get("delta.enableDeletionVectors") != "true":
         # Without deletion vectors Delta writes a file again for each row that is deleted from it.
@@ -66,68 +60,38 @@ def plan_shape(plan: TablePlan, columns: list[SourceColumn]) -> Shape:
         messages.append("Delta's deletion vectors are on from now on, because the table is large")
     # A run that was killed after Spark created the table has not yet set the properties that name the source.
     properties |= {k: v for k, v in plan.table.definition.properties.items() if plan.properties.get(k) != v}
-    alterations = _plan_alterations(plan, naming, properties, renames, added, widened)
-    if plan.evolves:
-        alterations += _plan_comments(plan, naming, existing, present)
-    widened_types = {f.name.lower(): f.dataType for f in widened}
-    kept = [
-        StructField(name, widened_types.get(name.lower(), f.dataType), metadata=f.metadata)
-        for f in plan.present
-        for name in (_name_after(renames, f.name),)
+    # Comments state the columns' types in the source, which statements change.
+    old_comments = {lower: f.metadata.get("comment") for lower, f in present.items()}
+    changed = [f for lower, f in existing.items() if old_comments[lower] != f.metadata["comment"]]
+    commented = changed if plan.evolves else []
+    table = f"delta.{quoted(plan.table.path)}"
+    alterations: list[Alteration] = []
+    if properties:
+        alterations.append((set_properties(plan.table.path, properties), plan.naming))
+    alterations += [
+        (f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}", names)
+        for before, after, names in renames
     ]
+    alterations += [(f"ALTER TABLE {table} {change}", naming) for change in _list_changes(added, widened, commented)]
+    kept = [StructField(f.name, existing.get(lower, f).dataType, metadata=f.metadata) for lower, f in present.items()]
     return Shape(StructType([*kept, *added]), {}, alterations, naming, messages)
 
 
-def _plan_alterations(
-    plan: TablePlan,
-    naming: Mapping[str, str],
-    properties: Mapping[str, str],
-    renames: Sequence[tuple[str, str, dict[str, str]]],
-    added: Sequence[StructField],
-    widened: Sequence[StructField],
-) -> list[Alteration]:
-    """Return the statements that set properties, rename, add and widen columns, in this order."""
-    table = _sql_name(plan)
-    alterations = []
-    if properties:
-        alterations.append(Alteration(plan.naming, set_properties(plan.table.path, properties)))
-    alterations += [
-        Alteration(names, f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(after)}")
-        for before, after, names in renames
-    ]
-    if added:
-        definitions = ", ".join(
-            f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {literal(f.metadata['comment'])}" for f in added
-        )
-        alterations.append(Alteration(naming, f"ALTER TABLE {table} ADD COLUMNS ({definitions})"))
-    alterations += [
-        Alteration(naming, f"ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}")
-        for f in widened
-    ]
-    return alterations
-
-
-def _plan_comments(
-    plan: TablePlan, naming: Mapping[str, str], existing: Sequence[StructField], present: Mapping[str, StructField]
-) -> list[Alteration]:
-    """Return the statements that set changed comments, which state the columns' types in the source."""
+def _list_changes(
+    added: Sequence[StructField], widened: Iterable[StructField], commented: Iterable[StructField]
+) -> list[str]:
+    """Return the clauses that add and widen columns, and set comments, in this order."""
+    columns = [f"{quoted(f.name)} {f.dataType.simpleString()} COMMENT {literal(f.metadata['comment'])}" for f in added]
     return [
-        Alteration(
-            naming,
-            f"ALTER TABLE {_sql_name(plan)} ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}",
-        )
-        for f in existing
-        if present[f.name.lower()].metadata.get("comment") != f.metadata["comment"]
+        *([f"ADD COLUMNS ({', '.join(columns)})"] if added else []),
+        *(f"ALTER COLUMN {quoted(f.name)} TYPE {f.dataType.simpleString()}" for f in widened),
+        *(f"ALTER COLUMN {quoted(f.name)} COMMENT {literal(f.metadata['comment'])}" for f in commented),
     ]
-
-
-def _sql_name(plan: TablePlan) -> str:
-    return f"delta.{quoted(plan.table.path)}"
 
 
 def own_fields(columns: Iterable[SourceColumn]) -> list[StructField]:
     """Return the source's columns as columns of a history table."""
-    return [StructField(c.column, c.target, metadata={"comment": _source_type(c)}) for c in columns]
+    return [StructField(c.column, c.target, metadata={"comment": str(c.type or _UNKNOWN_TYPE)}) for c in columns]
 
 
 def unusual_names(fields: Iterable[StructField]) -> list[str]:
@@ -195,8 +159,3 @@ def _needed_properties(
 def _has_local_times(fields: Iterable[StructField]) -> bool:
     """Return whether a column is a TIMESTAMP_NTZ, which Delta takes only in tables with a feature of that name."""
     return any(f.dataType == TimestampNTZType() for f in fields)
-
-
-def _source_type(column: SourceColumn) -> str:
-    """Return the column's type in the source, for the comment of the history's column."""
-    return str(column.type) if column.type else "of a type that MySQL does not have"

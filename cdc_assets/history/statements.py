@@ -105,14 +105,8 @@ def read_statements(
 def _make_ddl(key: str, text: str, schema_rows: Sequence[Mapping[str, Any]]) -> Ddl:
     """Return a statement from its rows of table_schemas."""
     first = schema_rows[0]
-    spot = Spot(
-        first["position"],
-        first["topic"],
-        first["partition"],
-        first["offset"],
-        read_place(first["source"]),
-        first["sequence"],
-    )
+    place = read_place(first["source"])
+    spot = Spot(first["position"], first["topic"], first["partition"], first["offset"], place, first["sequence"])
     with_columns = [r for r in schema_rows if r["columns"] is not None]
     shapes: dict[Name, tuple[Column, ...]] = {
         (r["database"], r["table"]): tuple(

@@ -5,9 +5,9 @@ in the column at the source is not known: they may have got a default.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.history.columns import SourceColumn
@@ -15,24 +15,9 @@ from cdc_assets.history.evolution import SEEN
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.change_events import Op
 
-
-@dataclass(frozen=True)
-class UnstatedColumn:
-    """A column that no statement has added, and that earlier rows lack.
-
-    Attributes:
-        column: its name in the history.
-        topic: topic of the first row that has it.
-        partition: partition of that row's record.
-        offset: offset of that row's record.
-        commit_ts: commit_ts of that row.
-    """
-
-    column: str
-    topic: str
-    partition: int
-    offset: int
-    commit_ts: int
+# A column that no statement has added, and that earlier rows lack: `column`, its name in the history; topic, partition,
+# offset and commit_ts of the first row that has it.
+UnstatedColumn = dict[str, Any]
 
 
 def list_unstated_columns(plan: TablePlan, columns: Sequence[SourceColumn], changes: DataFrame) -> list[UnstatedColumn]:
@@ -55,13 +40,14 @@ def list_unstated_columns(plan: TablePlan, columns: Sequence[SourceColumn], chan
         layout_ids = {plan.layouts[n].layout_id for reading in column.readings for n in reading.layouts}
         places = [place for layout_id, place in first_rows.items() if layout_id in layout_ids]
         if places and (has_open_rows or len(places) < len(first_rows)):
-            commit_ts, topic, partition, offset = min(places)
-            unstated.append(UnstatedColumn(column.column, topic, partition, offset, commit_ts))
+            first = min(places)
+            place = {name: first[name] for name in ("topic", "partition", "offset", "commit_ts")}
+            unstated.append({"column": column.column} | place)
     return unstated
 
 
-def _find_first_rows(changes: DataFrame) -> dict[int, tuple[int, str, int, int]]:
+def _find_first_rows(changes: DataFrame) -> dict[int, Row]:
     """Return layout_id -> commit_ts, topic, partition and offset of its first row after a change."""
     place = F.min(F.struct("commit_ts", "topic", "partition", "offset")).alias("place")
     rows = changes.where(F.col("op") != str(Op.DELETE)).groupBy("layout_id").agg(place).collect()
-    return {row["layout_id"]: tuple(row["place"]) for row in rows}
+    return {row["layout_id"]: row["place"] for row in rows}

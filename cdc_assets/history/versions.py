@@ -98,14 +98,7 @@ class Effects:
     def next_ending(self, era: Column) -> Column:
         """Return the ending of rows of an era: STRUCT<era INT, reason STRING, commit_ts BIGINT>; NULL if there is none."""
         endings = [
-            (
-                era <= e.era,
-                F.struct(
-                    F.lit(e.era).alias("era"),
-                    F.lit(e.reason).alias("reason"),
-                    F.lit(e.commit_ts).cast("bigint").alias("commit_ts"),
-                ),
-            )
+            (era <= e.era, F.expr(f"struct({e.era} AS era, '{e.reason}' AS reason, {e.commit_ts}L AS commit_ts)"))
             for e in self.endings
         ]
         return first_true(*endings)
@@ -119,7 +112,9 @@ def is_row_key(key: Column) -> Column:
     return key.startswith("{")
 
 
-def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
+def number_copies(
+    changes: DataFrame, open_versions: DataFrame, moved_rows: DataFrame | None, effects: Effects
+) -> DataFrame:
     """Add to each change of a table without a key the number of the equal row that it is about.
 
     An insert opens a copy after the last open copy; a delete closes the newest open copy. Deletes of rows without an open
@@ -128,14 +123,17 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
     Args:
         changes: key, era, commit_ts, release, ordinal, op, topic, partition, offset, index.
         open_versions: key, copy and era.
+        moved_rows: rows that statements bring into the table, with these columns, too.
         effects: what statements do to rows.
 
     Returns:
         The changes with `copy` INT, and with `ordinal` in the order in which they follow one another. Copies begin with 1;
         rows that have a key, as before the table lost it, get `copy` 0.
     """
-    of_life, of_row = effects.count_endings(F.col("era")), is_row_key(F.col("key"))
-    newest = F.max(F.struct(of_life.alias("open_life"), F.col("copy").alias("open_copies"))).alias("newest")
+    if moved_rows is not None:
+        open_versions = open_versions.unionByName(moved_rows, allowMissingColumns=True)
+    life, of_row = effects.count_endings(F.col("era")), is_row_key(F.col("key"))
+    newest = F.max(F.struct(life.alias("open_life"), F.col("copy").alias("open_copies"))).alias("newest")
     open_copies = open_versions.groupBy("key").agg(newest).select("key", "newest.*")
     # Equal rows come and go in Kafka's order.
     by_row = Window.partitionBy("key", "life").orderBy("commit_ts", "release", *_COORDINATES, "index", "ordinal")
@@ -144,7 +142,7 @@ def number_copies(changes: DataFrame, open_versions: DataFrame, effects: Effects
     start = F.when(F.col("life") == F.col("open_life"), F.col("open_copies")).otherwise(F.lit(0))
     return (
         changes.join(open_copies, on="key", how="left")
-        .withColumns({"step": step, "life": effects.count_endings(F.col("era"))})
+        .withColumns({"step": step, "life": life})
         .withColumn("sum", start + F.sum("step").over(by_row))
         # A sum below zero means deletes without a row to delete, so count from the lowest sum.
         .withColumn("count", F.col("sum") - F.least(F.lit(0), F.min("sum").over(by_row)))

@@ -33,7 +33,6 @@ from cdc_assets.operations.new_tables import (
     overwrite_history,
 )
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
-from cdc_assets.stages.history import stage as history_stage
 from cdc_assets.stages.history.progress_file import write_progress
 
 C = TypeVar("C", bound=Cursor)
@@ -148,7 +147,7 @@ def _replace_histories(lake: Lakehouse, new: Lakehouse, release: int) -> Iterato
 
 def _replace_quarantine(lake: Lakehouse, new: Lakehouse, release: Column) -> ReplacedTable:
     """Replace the quarantine but for the rows of the stage ingest, which a rebuild does not run."""
-    is_of_history = F.col("stage") == history_stage.STAGE
+    is_of_history = F.col("stage") == HISTORY.name
     old_rows, new_rows = lake.quarantine.read(lake.spark), new.quarantine.read(lake.spark)
     derived = new_rows.withColumn("batch", F.when(is_of_history, release).otherwise(F.col("batch")))
     rows = old_rows.where(F.col("stage") == ingest.STAGE).unionByName(derived)

@@ -43,11 +43,11 @@ class Broken:
         self.errors: dict[str, Exception] = {}
         self.tried: list[str] = []
 
-        def failing(lake: Lakehouse, session: SparkSession, feed: Any, work: Any, quarantine: Any) -> Any:
+        def failing(lake: Lakehouse, session: SparkSession, feed: Any, work: Any) -> Any:
             self.tried.append(work.name[1])
             if work.name[1] in self.errors:
                 raise self.errors[work.name[1]]
-            return write(lake, session, feed, work, quarantine)
+            return write(lake, session, feed, work)
 
         patch.setattr(stage, "apply_plan", failing)
 

@@ -1,7 +1,6 @@
 """The checks of a history table: versions in order, the source's DDL applied, and no change lost."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from cdc_assets.assets.checks.verdict import Verdict
@@ -79,7 +78,7 @@ def conservation_of_recovered() -> Verdict:
 
 def ddl_applied(report: TableReport) -> Verdict:
     """Return whether this run applied its statements in full, and rows have the columns that statements say."""
-    unapplied = [asdict(each) for each in report.unapplied if not each.reload]
+    unapplied = [each for each in report.unapplied if not each["reload"]]
     count = len(report.statements)
     description = f"{count} DDL statements were applied." if count else "There was no DDL statement."
     if unapplied:
@@ -92,7 +91,7 @@ def ddl_applied(report: TableReport) -> Verdict:
         description += f" {_describe_contradictions(report)}"
     if report.unstated:
         description += f" {_describe_unstated_columns(report)}"
-    failures = [*unapplied, *map(asdict, report.contradictions), *map(asdict, report.unstated)]
+    failures = [*unapplied, *report.contradictions, *report.unstated]
     return Verdict(not failures, description, failures, {"statements": report.statements} if count else {})
 
 
@@ -102,9 +101,10 @@ def _describe_contradictions(report: TableReport) -> str:
     more = f", and {len(others)} more like it below" if others else ""
     return (
         f"Rows of `{report.database}`.`{report.table}` contradict a statement before them, about the column "
-        f"`{first.column}`: after `{first.statement}` at commit_ts {first.commit_ts} ({time_text(first.commit_ts)}) "
-        f"{first.stated}, but in {first.rows} rows after it {first.observed}; the first of them is at topic {first.topic}, "
-        f"partition {first.partition}, offset {first.offset}{more}. The rows are applied as they were sent. Compare with "
+        f"`{first['column']}`: after `{first['statement']}` at commit_ts {first['commit_ts']} "
+        f"({time_text(first['commit_ts'])}) {first['stated']}, but in {first['rows']} rows after it {first['observed']}; "
+        f"the first of them is at topic {first['topic']}, partition {first['partition']}, offset {first['offset']}{more}. "
+        "The rows are applied as they were sent. Compare with "
         "SHOW CREATE TABLE at the source. If the statement did not happen there as it stands, set schema_changes: stop for "
         "the table, run the job rebuild, and decide about the statement (`cdc-assets acknowledge`, --ignore or --as). If it "
         "did, the rows come from a sender with an older schema: restart the sender, and load the table again from a dump "
@@ -114,11 +114,12 @@ def _describe_contradictions(report: TableReport) -> str:
 
 def _describe_unstated_columns(report: TableReport) -> str:
     """Return a text that names the columns that no statement has added, and says what to do."""
-    names = ", ".join(f"`{each.column}`" for each in report.unstated)
+    names = ", ".join(f"`{each['column']}`" for each in report.unstated)
     first = report.unstated[0]
     return (
         f"Rows of `{report.database}`.`{report.table}` have the columns {names}, which earlier rows lack, and no statement "
-        f"has added them: the first such row is at topic {first.topic}, partition {first.partition}, offset {first.offset}. "
+        f"has added them: the first such row is at topic {first['topic']}, partition {first['partition']}, offset "
+        f"{first['offset']}. "
         "The earlier rows have NULL there, which need not be the source's value; each is right with its next change. The "
         "statement was lost, or is not sent: send statements, too (Canal: canal.instance.filter.query.ddl=false; Debezium: "
         "the schema-change topic in topics:), and load the table again from a dump."

@@ -1,21 +1,22 @@
 """Read the releases that histories have not applied, once for all tables. Without Spark."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.history.new_releases import NewReleases
 from cdc_assets.history.progress import Name
-from cdc_assets.history.statements import read_statements
-from cdc_assets.lakehouse.decisions import Decision
+from cdc_assets.history.statements import Ddl, read_statements
+from cdc_assets.lakehouse.decisions import Decision, identify_statement
 from cdc_assets.lakehouse.history import HistoryCursor
+from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, LoadedTable, ReleaseCursor, ReleasedKind
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
 
@@ -25,16 +26,51 @@ LAYOUT = ["release", "database", "table", "layout_id", "layout", "key_columns", 
 
 
 @dataclass(frozen=True)
-class HistoryLag:
-    """The released changes that a history lacks.
+class NewReleases:
+    """The content of the releases that at least one history has not applied.
 
     Attributes:
-        since: the lowest commit_ts of these changes and statements; 0 if none is known.
-        events: the number of row events.
+        layouts: by table, rows of released_changes of kind layout.
+        statements: rows of released_changes of kind ddl.
+        counts: by table: release -> number of row events.
+        files: the files of released_changes with row events.
+        schema_rows: rows of table_schemas.
+        decided: people's decisions about statements, by statement id.
+        loaded: the tables whose histories begin with a load, and the position of that load.
+        typed: the loads of these whose rows are stored typed.
+        reloads: by table, the positions of its reloads.
+        snapshots: by table, the connector's snapshots that claim to have all rows of the table.
+        read: by table: release -> the commit_ts of the last read of a snapshot that ended in that release.
     """
 
-    since: int
-    events: int
+    layouts: Mapping[Name, list[dict[str, Any]]]
+    statements: list[dict[str, Any]]
+    counts: Mapping[Name, Counter[int]]
+    files: list[DataFile]
+    schema_rows: list[dict[str, Any]]
+    decided: Mapping[str, Decision]
+    loaded: Mapping[Name, int]
+    typed: Mapping[Name, LoadedTable]
+    reloads: Mapping[Name, set[int]]
+    snapshots: Mapping[Name, list[ConnectorSnapshot]]
+    read: Mapping[Name, Mapping[int, int]]
+
+    @cached_property
+    def new_ddls(self) -> dict[str, tuple[int, Ddl]]:
+        """Ids of the statements of these releases -> the release and the statement."""
+        releases = {identify_statement(s): s["release"] for s in self.statements}
+        return {d.id: (releases[d.id], d) for d in read_statements(self.statements, self.schema_rows, self.decided)}
+
+    @cached_property
+    def all_ddls(self) -> dict[str, Ddl]:
+        """Ids of the statements of all releases, in `schema_rows` -> the statement."""
+        sent = [r for r in self.schema_rows if r["ddl_statement"] is not None and r["topic"] != LOAD_TOPIC]
+        return {d.id: d for d in read_statements(sent, self.schema_rows, self.decided)}
+
+    @cached_property
+    def schema_rows_by_table(self) -> dict[Name, list[dict[str, Any]]]:
+        """The rows of table_schemas of each table."""
+        return _group_by_table(self.schema_rows)
 
 
 def read_new_releases(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, HistoryCursor]) -> NewReleases:
@@ -46,9 +82,6 @@ def read_new_releases(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, Histor
     def files_of(kind: ReleasedKind) -> list[DataFile]:
         return [f for f in files if f.partition["kind"] == kind]
 
-    layouts: dict[Name, list[dict[str, Any]]] = {}
-    for r in lake.released_changes.fetch(files_of(ReleasedKind.LAYOUT), *LAYOUT).to_pylist():
-        layouts.setdefault((r["database"], r["table"]), []).append(r)
     statements = lake.released_changes.fetch(files_of(ReleasedKind.DDL), *STATEMENT).to_pylist()
     decided = lake.read_decisions()
     schema_rows = lake.schema_rows() if statements else _read_linked_schemas(lake, set(cursors), decided)
@@ -56,7 +89,7 @@ def read_new_releases(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, Histor
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
     counts, read = _read_release_cursors(lake, after)
     return NewReleases(
-        layouts=layouts,
+        layouts=_group_by_table(lake.released_changes.fetch(files_of(ReleasedKind.LAYOUT), *LAYOUT).to_pylist()),
         statements=statements,
         counts=counts,
         files=[*files_of(ReleasedKind.ROW), *files_of(ReleasedKind.LOADED)],
@@ -70,13 +103,20 @@ def read_new_releases(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, Histor
     )
 
 
-def _group_reloads(released: ReleaseCursor) -> dict[Name, frozenset[int]]:
+def _group_by_table(rows: Iterable[dict[str, Any]]) -> dict[Name, list[dict[str, Any]]]:
+    """Return the rows of each table."""
+    by_table: dict[Name, list[dict[str, Any]]] = {}
+    for r in rows:
+        by_table.setdefault((r["database"], r["table"]), []).append(r)
+    return by_table
+
+
+def _group_reloads(released: ReleaseCursor) -> dict[Name, set[int]]:
     """Return the positions of each table's reloads."""
-    reloads: dict[Name, frozenset[int]] = {}
+    reloads: dict[Name, set[int]] = {}
     for each in released.loads:
         if each.is_reload:
-            name = each.database, each.table
-            reloads[name] = reloads.get(name, frozenset()) | {each.position}
+            reloads.setdefault((each.database, each.table), set()).add(each.position)
     return reloads
 
 
@@ -118,24 +158,27 @@ def _read_release_cursors(lake: Lakehouse, after: int) -> tuple[dict[Name, Count
     return counts, read
 
 
-def measure_lags(lake: Lakehouse, applied: Mapping[Name, int]) -> dict[Name, HistoryLag]:
-    """Return what each history lacks; `applied`: at least one table, and the release up to which its history is complete."""
+def measure_lags(lake: Lakehouse, applied: Mapping[Name, int]) -> dict[Name, tuple[int, int]]:
+    """Return which released changes each history lacks.
+
+    Args:
+        lake: the feed's tables.
+        applied: at least one table, and the release up to which its history is complete.
+
+    Returns:
+        By table, the lowest commit_ts of these changes and statements (0 if none is known) and the number of row events.
+    """
     after = min(applied.values())
     rows = [r for kind in (ReleasedKind.LAYOUT, ReleasedKind.DDL) for r in fetch_released(lake, kind, _POSITION, after)]
     counts, _ = _read_release_cursors(lake, after)
-    lowest: dict[Name, int] = {}
-    for r in rows:
-        name = r["database"], r["table"]
-        if r["release"] > applied.get(name, r["release"]):
-            lowest[name] = min(r["commit_ts"], lowest.get(name, r["commit_ts"]))
-    return {
-        name: HistoryLag(
-            # A table without new changes of its own lacks a statement that a message of another table brought.
-            lowest.get(name) or min((r["commit_ts"] for r in rows if r["release"] > release), default=0),
-            sum(count for number, count in counts.get(name, Counter()).items() if number > release),
-        )
-        for name, release in applied.items()
-    }
+    lags = {}
+    for name, release in applied.items():
+        new = [r for r in rows if r["release"] > release]
+        # A table without new changes of its own lacks a statement that a message of another table brought.
+        of_table = [r for r in new if (r["database"], r["table"]) == name] or new
+        events = sum(count for number, count in counts.get(name, Counter()).items() if number > release)
+        lags[name] = min((r["commit_ts"] for r in of_table), default=0), events
+    return lags
 
 
 def fetch_released(lake: Lakehouse, kind: ReleasedKind, columns: list[str], after: int = -1) -> list[dict[str, Any]]:

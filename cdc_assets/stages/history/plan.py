@@ -1,13 +1,11 @@
 """Plan what a run does for each history table: which releases and statements, in which layouts, and in which order."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.config import Feed
 from cdc_assets.history.evolution import Evolution, Recover, Rekey
-from cdc_assets.history.new_releases import NewReleases
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
@@ -16,7 +14,7 @@ from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.protocols import protocol_of
-from cdc_assets.stages.history.new_releases import read_new_releases
+from cdc_assets.stages.history.new_releases import NewReleases, read_new_releases
 from cdc_assets.stages.history.table_planner import TablePlanner
 
 
@@ -35,9 +33,8 @@ def plan_tables(
     feed: Feed,
     due: Iterable[Name],
     through: int,
-    report_failure: Callable[[Name, Exception], None],
-    blocked: AbstractSet[Name] = frozenset(),
-    failures: Mapping[Name, Exception] = MappingProxyType({}),
+    errors: dict[Name, Exception],
+    blocked: AbstractSet[Name],
 ) -> list[list[TablePlan]]:
     """Return what a run does for the tables `due`, up to a release; nothing for tables without changes.
 
@@ -48,37 +45,34 @@ def plan_tables(
         feed: the feed.
         due: the tables to plan.
         through: the release.
-        report_failure: is called with each table that cannot be planned, and the error.
+        errors: the errors of tables that have failed already: tables that a RENAME links to them wait with them. The errors
+            of tables that cannot be planned are added.
         blocked: blocked tables. One that a RENAME links to a table that is due is tried with that table, because what it
             gets may reach the other.
-        failures: tables that have failed already, with their errors: tables that a RENAME links to them wait with them.
     """
     cursors: dict[Name, HistoryCursor] = {}
-    failures = dict(failures)
-    for name in sorted(set(due) - set(failures)):
+    for name in sorted(set(due) - set(errors)):
         try:
             cursors[name] = lake.history(*name).cursor() or HistoryCursor(sequence=0)
         except Exception as error:  # noqa: BLE001 -- an error of one table blocks that table only
-            failures[name] = error
-            report_failure(name, error)
+            errors[name] = error
     if not cursors:
         return []
     releases = read_new_releases(lake, feed, cursors)
     units = _group_linked_tables(cursors, releases)
-    if linked := (blocked - set(cursors) - set(failures)) & set[Name]().union(*units):
+    if linked := (blocked - set(cursors) - set(errors)) & set[Name]().union(*units):
         # A blocked table has applied fewer releases than the tables that are due, so read more releases.
-        return plan_tables(lake, feed, {*cursors, *linked}, through, report_failure, blocked, failures)
+        return plan_tables(lake, feed, {*cursors, *linked}, through, errors, blocked)
     planned = []
     for names in units:
-        if failed := sorted(names & set(failures)):
-            for name in names & set(cursors):
-                report_failure(name, LinkedTableError(failed[0], failures[failed[0]]))
+        if failed := sorted(names & set(errors)):
+            linked_error = LinkedTableError(failed[0], errors[failed[0]])
+            errors.update(dict.fromkeys(names & set(cursors), linked_error))
             continue
         try:
             planned.append(_plan_unit(lake, feed, names, cursors, releases, through))
         except Exception as error:  # noqa: BLE001 -- an error of one unit blocks its tables only
-            for name in names & set(cursors):
-                report_failure(name, error)
+            errors.update(dict.fromkeys(names & set(cursors), error))
     return [parts for parts in planned if parts]
 
 

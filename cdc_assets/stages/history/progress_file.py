@@ -5,14 +5,17 @@ and a file that is behind the cursors costs only an unnecessary look at a table.
 a run tries the failed tables again.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-from cdc_assets.history.progress import FailedTable, Name, Progress
+from pydantic import TypeAdapter
+
+from cdc_assets.history.progress import Name, Progress
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold
 from cdc_assets.stores.storage import make_folder
+
+_FORMAT = TypeAdapter(Progress)
 
 
 def blocked_tables(lake: Lakehouse) -> dict[Name, Hold]:
@@ -33,7 +36,7 @@ def retry_tables(lake: Lakehouse, tables: Iterable[Name]) -> list[Name]:
     Returns:
         The blocked ones of `tables`.
     """
-    progress, names = read_progress(lake) or Progress(), set(tables)
+    progress, names = read_progress(lake) or Progress(0), set(tables)
     chosen = [each for each in progress.failed if each.is_blocked and each.name in names]
     if chosen:
         # No version of the package has an empty name, so the tables become due and stay blocked.
@@ -47,10 +50,8 @@ def read_progress(lake: Lakehouse) -> Progress | None:
     files, path = lake.store.files(_uri(lake))
     try:
         with files.open_input_stream(path) as stream:
-            content = json.loads(stream.read())
-        failed = tuple(FailedTable(**each) for each in content["failed"])
-        return Progress(int(content["release"]), frozenset((str(d), str(t)) for d, t in content["behind"]), failed)
-    except (OSError, ValueError, KeyError, TypeError):
+            return _FORMAT.validate_json(stream.read())
+    except (OSError, ValueError):
         return None
 
 
@@ -58,10 +59,8 @@ def write_progress(lake: Lakehouse, progress: Progress) -> None:
     """Write the file for the next run."""
     files, path = lake.store.files(_uri(lake))
     make_folder(files, path.rpartition("/")[0])
-    failed = [asdict(each) for each in sorted(progress.failed)]
-    text = json.dumps({"release": progress.release, "behind": sorted(progress.behind), "failed": failed})
     with files.open_output_stream(path) as stream:
-        stream.write(text.encode())
+        stream.write(_FORMAT.dump_json(progress))
 
 
 def _uri(lake: Lakehouse) -> str:

@@ -1,5 +1,6 @@
 """The stage history: it applies the released changes of each table to its history table, several tables at a time."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -7,13 +8,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
-
-from pyspark.sql import DataFrame
 
 from cdc_assets.config import Feed
 from cdc_assets.errors import first_line
-from cdc_assets.history.progress import FailedTable, Name, Progress, hash_settings, now_text
+from cdc_assets.history.progress import FailedTable, Name, Progress, hash_settings
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport, merge_reports
 from cdc_assets.history.version_rules import Violation
@@ -24,12 +22,9 @@ from cdc_assets.stages.history.new_releases import measure_lags
 from cdc_assets.stages.history.plan import LinkedTableError, plan_tables
 from cdc_assets.stages.history.progress_file import read_progress, write_progress
 from cdc_assets.stages.history.verify import verify_written_tables
-from cdc_assets.stages.history.writer import apply_plan
+from cdc_assets.stages.history.writer import STAGE, apply_plan
 from cdc_assets.stages.load.history_start import adopt_loaded_rows
-from cdc_assets.stages.quarantining import quarantine
 from cdc_assets.version import code_version
-
-STAGE = "history"
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class HistoryReport:
 class History:
     """Applies released changes to the history tables that lack them."""
 
-    name = "history"
+    name = STAGE
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
         """Return whether there are tables to bring up to date."""
@@ -116,24 +111,20 @@ class History:
         report, before = HistoryReport(), read_progress(lake)
         errors: dict[Name, Exception] = {}
         adopted = adopt_loaded_rows(lake, feed, due, before, errors.__setitem__)
-        before = before or Progress()
+        before = before or Progress(0)
         failed_before = {each.name for each in before.failed}
-        units = plan_tables(lake, feed, due, released.sequence, errors.__setitem__, failed_before, dict(errors))
+        units = plan_tables(lake, feed, due, released.sequence, errors, failed_before)
         planned = {plan.name for plans in units for plan in plans}
-        total, done = len(planned | adopted.keys()), 0
-        for name in adopted.keys() - planned:
-            done += 1
-            report.tables.append(adopted[name])
-            on_report(adopted[name], done, total)
-        for results in _apply_units(lake, feed, units, adopted):
-            for result in results:
-                done += 1
-                if isinstance(result, TableReport):
-                    report.tables.append(result)
-                    on_report(result, done, total)
-                else:
-                    errors[result.name] = result.error
-        tried = {*due, *planned}
+        total = len(planned | adopted.keys())
+        unplanned = [adopted[name] for name in adopted.keys() - planned]
+        results = itertools.chain(unplanned, _apply_units(lake, feed, units, adopted))
+        for number, result in enumerate(results, start=1):
+            if isinstance(result, TableReport):
+                report.tables.append(result)
+                on_report(result, number, total)
+            else:
+                errors[result.name] = result.error
+        tried = {*due, *planned, *errors}
         progress = _advance_progress(lake, feed, before, released.sequence, tried, errors)
         write_progress(lake, progress)
         _complete_report(lake, report, before, progress, tried, errors)
@@ -202,8 +193,8 @@ def _advance_progress(
         tried: the tables that the run tried.
         errors: the errors of the tables that failed.
     """
-    waiting = [each for each in before.failed if each.name not in tried and each.name not in errors]
-    behind = frozenset(errors) | {name for name in before.behind if name not in tried}
+    waiting = [each for each in before.failed if each.name not in tried]
+    behind = frozenset(errors) | (before.behind - tried)
     # A table must not become blocked because another run committed to it first.
     counted = {name: error for name, error in errors.items() if not isinstance(_cause(error), ConcurrentRunError)}
     failed_before = {each.name: each for each in before.failed}
@@ -211,16 +202,17 @@ def _advance_progress(
     if not counted:
         return Progress(release, behind, tuple(sorted([*waiting, *kept])))
     lags = measure_lags(lake, {name: _read_applied_release(lake, name) for name in counted})
-    settings, version, now = hash_settings(feed), code_version(), now_text()
+    settings, version = hash_settings(feed), code_version()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     failed = []
     for name, error in counted.items():
-        last = failed_before.get(name)
+        last, (since, events) = failed_before.get(name), lags[name]
         failed.append(
             FailedTable(
                 *name,
                 release=release,
-                since=lags[name].since,
-                events=lags[name].events,
+                since=since,
+                events=events,
                 error=first_line(error),
                 settings=settings,
                 version=version,
@@ -248,8 +240,8 @@ def _read_applied_release(lake: Lakehouse, name: Name) -> int:
 
 def _apply_units(
     lake: Lakehouse, feed: Feed, units: list[list[TablePlan]], adopted: Mapping[Name, TableReport]
-) -> Iterator[list[TableReport | Failure]]:
-    """Yield, for each unit as it is done, a report or a failure for each of its tables.
+) -> Iterator[TableReport | Failure]:
+    """Yield a report or a failure for each table, as soon as its unit is done.
 
     Args:
         lake: the feed's tables.
@@ -270,7 +262,7 @@ def _apply_units(
                 continue
             try:
                 session = session_for(spark, plan.row_count)
-                report = apply_plan(lake, session, feed, plan, partial(_quarantine_values, lake, plan))
+                report = apply_plan(lake, session, feed, plan)
                 done.setdefault(plan.name, []).append(report)
             except Exception as error:  # noqa: BLE001 -- reported with its table; it fails the run after all tables are done
                 errors[plan.name] = error
@@ -284,7 +276,7 @@ def _apply_units(
 
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         for done in as_completed([pool.submit(copy_context().run, apply_unit, plans) for plans in units]):
-            yield done.result()
+            yield from done.result()
 
 
 def _merge_with_adopted(lake: Lakehouse, adopted: TableReport | None, parts: list[TableReport]) -> TableReport:
@@ -294,7 +286,3 @@ def _merge_with_adopted(lake: Lakehouse, adopted: TableReport | None, parts: lis
         return last
     merged = merge_reports(commits, lake.history(last.database, last.table).files())
     return replace(merged, changes=adopted.changes + merged.changes) if adopted else merged
-
-
-def _quarantine_values(lake: Lakehouse, plan: TablePlan, rows: DataFrame) -> int:
-    return quarantine(lake, rows, STAGE, plan.after, plan.through)

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql.types import StructField
 
 from cdc_assets.config import Feed
-from cdc_assets.history.columns import Layout
 from cdc_assets.history.contradictions import (
     Suspicion,
     collect_stated_columns,
@@ -17,8 +16,7 @@ from cdc_assets.history.contradictions import (
     find_suspicions,
 )
 from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
-from cdc_assets.history.layouts import list_declared_types, plan_layouts
-from cdc_assets.history.new_releases import NewReleases
+from cdc_assets.history.layouts import plan_layouts
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -32,7 +30,7 @@ from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Watermarks
 from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of
-from cdc_assets.stages.history.new_releases import LAYOUT, fetch_released
+from cdc_assets.stages.history.new_releases import LAYOUT, NewReleases, fetch_released
 
 
 class LoadTooOldError(Exception):
@@ -106,7 +104,7 @@ class TablePlanner:
     @property
     def _dumps(self) -> list[int]:
         """The positions of the reloads to apply, in order."""
-        reloads = self._releases.reloads.get(self.name, frozenset())
+        reloads = self._releases.reloads.get(self.name, set())
         return sorted({r["commit_ts"] for r in self._layouts if is_loaded_layout(r["layout"])} & reloads)
 
     @property
@@ -251,12 +249,8 @@ class TablePlanner:
         if not rows and not incoming and not only_closes and (self._present is None or base == len(steps)):
             return []
         cuts = [base, *(n for n in incoming if n > base), len(steps)]
-        spans = list(itertools.pairwise(cuts))
         statements = [d for d in ordered if d.may_change(self.name)]
-        return [
-            self._plan_part(evolution, start, end, is_first=n == 0, is_last=n == len(spans) - 1, statements=statements)
-            for n, (start, end) in enumerate(spans)
-        ]
+        return [self._plan_part(evolution, start, end, statements) for start, end in itertools.pairwise(cuts)]
 
     def _brings_rows(self, ops: Iterable[StepOp]) -> bool:
         """Return whether a step opens rows that an earlier part has closed, in this table or another."""
@@ -264,20 +258,18 @@ class TablePlanner:
             isinstance(op, Recover | Rekey) or (isinstance(op, Arrive) and self._feed.takes(*op.origin)) for op in ops
         )
 
-    def _plan_part(
-        self, evolution: Evolution, start: int, end: int, *, is_first: bool, is_last: bool, statements: list[Ddl]
-    ) -> TablePlan:
+    def _plan_part(self, evolution: Evolution, start: int, end: int, statements: list[Ddl]) -> TablePlan:
         """Return the part with the steps `evolution.steps[start:end]`.
 
         Args:
             evolution: the table's evolution.
             start: the first step.
             end: the end of the steps.
-            is_first: whether it is the first part of the run.
-            is_last: whether it is the last part of the run.
             statements: all statements of the table, in order.
         """
         rows, cursor = self._layouts, self._cursor
+        is_first, is_last = start == self._base_era(evolution), end == len(evolution.steps)
+        schema_rows = self._releases.schema_rows_by_table.get(self.name, [])
         begins_with_rows = start < end and self._brings_rows(evolution.steps[start].ops)
         keyless = self._may_lack_key(evolution)
         files, typed = self._list_files(), self._find_typed_rows()
@@ -291,7 +283,7 @@ class TablePlanner:
             changes=self._count_changes(files) + (typed.load.typed if typed else 0),
             last=max((r["last_ts"] for r in rows), default=None),
             files=files if rows else [],
-            layouts=self._plan_layouts(evolution, eras),
+            layouts=plan_layouts(self._feed, rows, schema_rows, evolution, None if self._has_exact_order else eras),
             keyless=keyless,
             evolution=evolution,
             base=start,
@@ -310,12 +302,6 @@ class TablePlanner:
             suspicions=self._find_suspicions(statements),
             has_exact_order=self._has_exact_order,
         )
-
-    def _plan_layouts(self, evolution: Evolution, eras: tuple[int, int]) -> list[Layout]:
-        """Return the layouts that the rows to apply may have; `eras`: `_possible_eras`."""
-        declared = list_declared_types(self._releases.schema_rows_by_table.get(self.name, []))
-        possible = None if self._has_exact_order else eras
-        return plan_layouts(self._feed, self._layouts, declared, evolution, possible)
 
     def _list_files(self) -> list[DataFile]:
         """Return the files of released_changes that may have row events to apply."""

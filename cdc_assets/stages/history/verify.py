@@ -33,8 +33,7 @@ def verify_written_versions(lake: Lakehouse, report: TableReport) -> list[Violat
     Returns:
         The versions and keys that break a rule; at most `SHOWN`.
     """
-    rows = sum(f.rows for f in report.files)
-    parts = -(-rows // _AT_ONCE)
+    parts = -(-sum(f.rows for f in report.files) // _AT_ONCE)
     violations: list[Violation] = []
     for part in range(parts):
         versions = _read_versions(lake, report, part, parts)
@@ -50,10 +49,9 @@ def _read_versions(lake: Lakehouse, report: TableReport, part: int, parts: int) 
     Returns:
         `VERSION_COLUMNS`, and the copy number, 0 for rows with a key.
     """
-    table, names = lake.history(report.database, report.table), [*VERSION_COLUMNS]
+    table = lake.history(report.database, report.table)
     has_copies = COPY.name in report.columns.names
-    if has_copies:
-        names.append(COPY.name)
+    names = [*VERSION_COLUMNS, *([COPY.name] if has_copies else [])]
 
     def select_part(rows: pa.Table) -> pa.Table:
         return _select_part(rows, "_cdc_key", part, parts)
@@ -100,31 +98,26 @@ def verify_all_versions(lake: Lakehouse, database: str, table: str) -> list[Viol
 
 
 def _select_part(rows: pa.Table, key: str, part: int, parts: int) -> pa.Table:
-    """Return the rows of one part of the keys; the length and the first digits of a key decide its part."""
+    """Return the rows of one part of the keys; a hash of a key decides its part."""
     if parts == 1:
         return rows
-    number = pc.cast(pc.utf8_length(rows[key]), pa.int64())
-    return rows.filter(pc.equal(_modulo(pc.add(number, _first_digits(rows[key])), parts), part))
+    from pandas.util import hash_array  # noqa: PLC0415 -- slow to import, and only a large table needs it
 
-
-def _first_digits(keys: pa.ChunkedArray) -> pa.Array:
-    digits = pc.replace_substring_regex(pc.utf8_slice_codeunits(keys, 0, 18), "[^0-9]", "")
-    return pc.cast(pc.if_else(pc.equal(digits, ""), "0", digits), pa.int64())
-
-
-def _modulo(numbers: pa.Array, by: int) -> pa.Array:
-    return pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
+    return rows.filter(pa.array(hash_array(rows[key].to_numpy(), categorize=False) % parts == part))
 
 
 def verify_written_tables(lake: Lakehouse, reports: Sequence[TableReport]) -> dict[Name, list[Violation]]:
-    """Return the violations in the tables that a run wrote, by table; tables without a violation are left out."""
-    by_table = {(r.database, r.table): _verify_or_explain(lake, r) for r in reports if r.files}
-    return {name: violations for name, violations in by_table.items() if violations}
+    """Return the violations in the tables that a run wrote, by table; tables without a violation are left out.
 
-
-def _verify_or_explain(lake: Lakehouse, report: TableReport) -> list[Violation]:
-    """Return the violations of `verify_written_versions`; if the table's files cannot be read, one that says so."""
-    try:
-        return verify_written_versions(lake, report)
-    except Exception as error:  # noqa: BLE001 -- the table is written, and the other tables are still to be checked
-        return [{"rule": f"the files that were written cannot be read back, and are not checked: {first_line(error)}"}]
+    A table whose files cannot be read has one violation, which says so.
+    """
+    broken = {}
+    for report in reports:
+        try:
+            violations = verify_written_versions(lake, report) if report.files else []
+        except Exception as error:  # noqa: BLE001 -- the table is written, and the other tables are still to be checked
+            why = f"the files that were written cannot be read back, and are not checked: {first_line(error)}"
+            violations = [{"rule": why}]
+        if violations:
+            broken[report.database, report.table] = violations
+    return broken

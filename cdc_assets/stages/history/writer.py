@@ -1,9 +1,9 @@
 """One commit to a history table: read the changes, type them, chain them into versions, stage these, commit them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
-from functools import partial, reduce
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -12,39 +12,46 @@ from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
 from cdc_assets.history.absent_rows import find_absent_rows
-from cdc_assets.history.chain_breaks import NO_BREAKS, find_chain_breaks, list_value_changes
-from cdc_assets.history.columns import SourceColumn, Typing, measure_scales, parse_images
-from cdc_assets.history.completeness import NEVER, CompletenessTracker
+from cdc_assets.history.chain_breaks import NO_BREAKS, find_chain_breaks
+from cdc_assets.history.columns import SourceColumn, Typing
+from cdc_assets.history.completeness import count_met, find_complete_position
 from cdc_assets.history.contradictions import find_contradictions
 from cdc_assets.history.days import count_by_day, count_by_day_in_spark, update_days
 from cdc_assets.history.ddl_report import report_statements
 from cdc_assets.history.effects import UnappliedStatement, build_effects, list_unapplied
-from cdc_assets.history.eras import add_copy_numbers, drop_unused_layouts
+from cdc_assets.history.eras import drop_unused_layouts
 from cdc_assets.history.evolution import Arrive, Close, Recover, Rekey, Step
 from cdc_assets.history.excluded_values import list_excluded_values
 from cdc_assets.history.moved_rows import Move, read_moved_rows
 from cdc_assets.history.open_versions import list_new_columns, read_open_versions
-from cdc_assets.history.planned_columns import plan_columns, resolve_columns
-from cdc_assets.history.progress import Name
-from cdc_assets.history.row_keys import eras_without_key, fill_deleted_rows, key_by_row
+from cdc_assets.history.planned_columns import plan_columns
+from cdc_assets.history.row_keys import fill_deleted_rows, key_by_row
 from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport
 from cdc_assets.history.unstated_columns import list_unstated_columns
 from cdc_assets.history.version_rows import CLOSED, OPENED, PART, to_table_rows
-from cdc_assets.history.versions import Effects, build_timeline, build_versions, continue_versions, keep_boundaries
+from cdc_assets.history.versions import (
+    Effects,
+    build_timeline,
+    build_versions,
+    continue_versions,
+    keep_boundaries,
+    number_copies,
+)
 from cdc_assets.lakehouse.history import COPY, HistoryCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.schema import literal
-from cdc_assets.lakehouse.table import Staged
+from cdc_assets.lakehouse.table import LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.spark.session import checkpointed, compiled_plans
 from cdc_assets.stages.history.changes import is_ordered_by_clock, read_changes
+from cdc_assets.stages.quarantining import quarantine
+
+STAGE = "history"
 
 
-def apply_plan(
-    lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePlan, quarantine: Callable[[DataFrame], int]
-) -> TableReport:
+def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePlan) -> TableReport:
     """Apply a plan to its history table in one commit; create the table if it does not exist.
 
     Args:
@@ -52,22 +59,20 @@ def apply_plan(
         session: a Spark session of the commit's own.
         feed: the feed.
         plan: what to apply.
-        quarantine: writes values that their types cannot hold into quarantine; returns how many are there then.
 
     Raises:
         ConcurrentRunError: another run wrote the table meanwhile.
     """
-    changes = read_changes(lake, session, plan)
-    if keyless_eras := eras_without_key(plan):
-        changes = fill_deleted_rows(changes)
+    changes = fill_deleted_rows(plan, read_changes(lake, session, plan))
     plan = drop_unused_layouts(plan, changes)
-    columns = _find_columns(feed, plan, changes)
+    columns = plan_columns(feed, plan, changes)
     shape = plan_shape(plan, columns)
     _alter_table(session, plan, shape)
     typing = Typing(protocol_of(feed), feed.time_zone, plan.layouts, columns)
     effects = _find_effects(lake, session, feed, plan, columns)
 
-    typed = _type_changes(plan, typing, columns, keyless_eras, changes)
+    # Without the checkpoint every later step would plan the expressions of all columns again.
+    typed = key_by_row(plan, columns, checkpointed(typing.type_rows(changes), eager=False))
     # Observed while the versions are written, because a pass over the changes of its own would cost as much again.
     loss, metrics = Observation(), Observation()
     watched = typed.observe(loss, F.max(F.col("lost").cast("int")).alias("lost"))
@@ -75,40 +80,33 @@ def apply_plan(
     open_versions = read_open_versions(session, plan, shape, typing.schema, typed, list_new_columns(plan, columns))
     moves = _list_moves(lake, feed, plan)
     moved_rows = read_moved_rows(session, plan, moves, columns, effects)
-    applied = add_copy_numbers(plan, watched, open_versions, moved_rows, effects)
+    applied = watched.withColumn("copy", F.lit(0))
+    if plan.keyless:
+        applied = number_copies(watched, open_versions, moved_rows, effects)
     if plan.reload_positions:
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
-    completeness = CompletenessTracker(plan, partial(_complete_from, lake))
-    bounds = keep_boundaries(line, effects, metrics, completeness.since)
+    since = find_complete_position(plan, lake.history)
+    bounds = keep_boundaries(line, effects, metrics, since)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
-    staged = _stage_versions(plan, shape, columns, versions)
-    lost_values = quarantine(typing.find_problems(typed)) if loss.get["lost"] else 0
-    report = _report_versions(session, plan, shape, staged, lost_values)
-    report = _report_statements(session, feed, plan, columns, shape, staged, report)
-    report = replace(report, reload=_list_needed_reloads(plan, moves, report.unapplied))
-    report = _report_wrong_rows(plan, columns, effects, changes, line, metrics, report)
-    complete, met = completeness.advance(metrics.get["met"])
-    return _commit(session, plan, shape, staged, replace(report, complete=complete, met=met))
-
-
-def _find_columns(feed: Feed, plan: TablePlan, changes: DataFrame) -> list[SourceColumn]:
-    """Return the columns of the history; the values show the scale of a DECIMAL that no message states."""
-    read = plan_columns(feed, plan)
-    scales = {}
-    if read.unknown_scale:
-        names = {slot.id: read.names[slot] for slot in read.unknown_scale}
-        scales = measure_scales(parse_images(changes, {n: n for n in names.values()}), names)
-    return resolve_columns(plan, read, scales)
+    table = plan.table.with_schema(shape.columns, shape.properties)
+    staged = table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=PART)
+    report = _report_versions(session, plan, shape, staged)
+    report = _report_statements(session, feed, plan, columns, changes, moves, staged, report)
+    lost = quarantine(lake, typing.find_problems(typed), STAGE, plan.after, plan.through) if loss.get["lost"] else 0
+    breaks = find_chain_breaks(plan, line, columns, effects) if metrics.get.get("unlike") else NO_BREAKS
+    met = count_met(plan, since, metrics.get["met"])
+    report = replace(report, quarantined=lost, breaks=breaks, complete=since, met=met)
+    return _commit(session, plan, shape, table, staged, report)
 
 
 def _alter_table(session: SparkSession, plan: TablePlan, shape: Shape) -> None:
     """Bring an existing history table to its new columns, with one commit a statement."""
-    for each in shape.alterations:
-        cursor = replace(plan.cursor, naming=dict(each.naming))
-        plan.table.alter(session, cursor, lambda _, s=each.statement: session.sql(s))  # type: ignore[misc]
+    for statement, naming in shape.alterations:
+        cursor = replace(plan.cursor, naming=dict(naming))
+        plan.table.alter(session, cursor, lambda _, s=statement: session.sql(s))  # type: ignore[misc]
 
 
 def _find_effects(
@@ -126,34 +124,11 @@ def _list_moves(lake: Lakehouse, feed: Feed, plan: TablePlan) -> list[Move]:
     moves = []
     for era, step in enumerate(plan.steps, start=plan.base):
         for op in step.ops:
-            if isinstance(op, Recover):
-                moves.append(Move(op, step.spot, era, plan.table, -1))
-            elif isinstance(op, Rekey):
-                moves.append(Move(op, step.spot, era, plan.table, step.spot.commit_ts - 1))
+            if isinstance(op, Recover | Rekey):
+                moves.append(Move(op, step.spot, era, plan.table))
             elif isinstance(op, Arrive) and feed.takes(*op.origin) and (origin := lake.history(*op.origin)).exists():
-                moves.append(Move(op, step.spot, era, origin, op.since))
+                moves.append(Move(op, step.spot, era, origin))
     return moves
-
-
-def _complete_from(lake: Lakehouse, name: Name) -> int:
-    """Return the position from which on a history is complete; `NEVER` if none is proven."""
-    cursor = lake.history(*name).cursor()
-    return NEVER if cursor is None else cursor.complete
-
-
-def _type_changes(
-    plan: TablePlan, typing: Typing, columns: list[SourceColumn], keyless_eras: list[int], changes: DataFrame
-) -> DataFrame:
-    """Return the changes with typed rows; in `keyless_eras`, the whole row becomes the key."""
-    # Without the checkpoint every later step would plan the expressions of all columns again.
-    typed = checkpointed(typing.type_rows(changes), eager=False)
-    return key_by_row(plan, columns, keyless_eras, typed) if keyless_eras else typed
-
-
-def _stage_versions(plan: TablePlan, shape: Shape, columns: list[SourceColumn], versions: DataFrame) -> Staged:
-    """Write the versions into files of the table, which no commit has added yet, partitioned by `_part` as well."""
-    table = plan.table.with_schema(shape.columns, shape.properties)
-    return table.stage(to_table_rows(versions, shape.columns, columns, all_open=plan.rewrites_all_open), by=PART)
 
 
 def _report_statements(
@@ -161,42 +136,25 @@ def _report_statements(
     feed: Feed,
     plan: TablePlan,
     columns: list[SourceColumn],
-    shape: Shape,
+    changes: DataFrame,
+    moves: list[Move],
     staged: Staged,
     report: TableReport,
 ) -> TableReport:
-    """Add to the report what the statements did, which could not be applied in full, and which exclude values of rows."""
+    """Add to the report what the statements did, which could not be applied in full, and which rows do not fit them."""
     unapplied: list[UnappliedStatement] = []
     if report.versions:
-        closed = staged.in_partition(**{PART: CLOSED})
         unapplied += list_unapplied(plan, columns, staged, feed.time_zone)
-        unapplied += list_excluded_values(session, plan, columns, shape.columns, staged, closed)
+        unapplied += list_excluded_values(session, plan, columns, report.columns, staged)
     return replace(
         report,
         statements=report_statements(plan, staged),
         unapplied=unapplied,
+        reload=_list_needed_reloads(plan, moves, unapplied),
         loaded=max(plan.reload_positions, default=-1),
+        contradictions=find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order),
+        unstated=list_unstated_columns(plan, columns, changes),
     )
-
-
-def _report_wrong_rows(
-    plan: TablePlan,
-    columns: list[SourceColumn],
-    effects: Effects,
-    changes: DataFrame,
-    line: DataFrame,
-    metrics: Observation,
-    report: TableReport,
-) -> TableReport:
-    """Add to the report the changes that do not continue the history, and rows that do not fit the statements."""
-    breaks = NO_BREAKS
-    if metrics.get.get("unlike"):
-        value_changes = list_value_changes(plan)
-        has_exact_eras = plan.has_exact_order or plan.evolution.has_binlog_places
-        breaks = find_chain_breaks(line, columns, effects, value_changes, has_exact_eras=has_exact_eras)
-    contradicting = find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order) if plan.suspicions else []
-    unstated = list_unstated_columns(plan, columns, changes)
-    return replace(report, breaks=breaks, contradictions=contradicting, unstated=unstated)
 
 
 def _list_needed_reloads(
@@ -217,7 +175,7 @@ def _list_needed_reloads(
         for r in cursor.reload
         if move.op.since < r["commit_ts"] <= move.spot.commit_ts
     ]
-    statements = [*earlier, *inherited, *(asdict(each) for each in unapplied if each.reload)]
+    statements = [*earlier, *inherited, *(each for each in unapplied if each["reload"])]
     pending = [r for r in statements if r["commit_ts"] > mended]
     # A replay finds statements that the cursor has already.
     return [r for n, r in enumerate(pending) if r not in pending[:n]]
@@ -234,9 +192,7 @@ def _rewritten_condition(plan: TablePlan) -> str:
     return f"_cdc_from_ts >= {plan.replay} OR _cdc_to_ts >= {plan.replay} OR _cdc_is_current = true"
 
 
-def _report_versions(
-    session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, lost_values: int
-) -> TableReport:
+def _report_versions(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged) -> TableReport:
     """Return a report with the counts that the staged files give."""
     opened, closed = staged.in_partition(**{PART: OPENED}), staged.in_partition(**{PART: CLOSED})
     still_open = opened.in_partition(_cdc_is_current=True)
@@ -262,7 +218,7 @@ def _report_versions(
         changes=plan.changes,
         opened=opened.rows,
         closed=0 if plan.reopens else closed.rows,  # an earlier commit of the run has counted them
-        quarantined=lost_values,
+        quarantined=0,
         versions=versions,
         current=current,
         columns=shape.columns,
@@ -271,9 +227,15 @@ def _report_versions(
     )
 
 
-def _commit(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, report: TableReport) -> TableReport:
+def _commit(
+    session: SparkSession,
+    plan: TablePlan,
+    shape: Shape,
+    table: LakeTable[HistoryCursor],
+    staged: Staged,
+    report: TableReport,
+) -> TableReport:
     """Add the staged versions to the table and advance its cursor, in one commit; return the report with the new files."""
-    table = plan.table.with_schema(shape.columns, shape.properties)
     is_last = plan.is_last_part
     cursor = HistoryCursor(
         sequence=plan.cursor.sequence + 1,
@@ -296,48 +258,44 @@ def _commit(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged
         table.create()
     before = {f.path for f in table.files()}
     if plan.rewinds or plan.changes_open_versions or (plan.rewrites_all_open and report.closed):
-        _replace(session, plan, shape, staged, cursor)
+        _replace(session, table, staged, cursor, _rewritten_condition(plan))
     elif report.closed:
-        _merge(session, plan, shape, staged, cursor)
+        _merge(session, table, staged, cursor)
     else:
-        _append(session, plan, shape, staged, cursor)
+        opened = table.read_staged(session, staged.in_partition(**{PART: OPENED}))
+        table.transact(session, cursor, lambda _: opened.write.format("delta").mode("append").save(table.path))
     return replace(report, files=[f for f in table.files() if f.path not in before])
 
 
-def _append(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
-    """Append the versions that the commit opens; it neither closes nor changes an open version."""
-    rows = plan.table.read_staged(session, staged.in_partition(**{PART: OPENED}), shape.columns)
-    plan.table.transact(session, cursor, lambda _: rows.write.format("delta").mode("append").save(plan.table.path))
-
-
-def _replace(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
-    """Replace all versions of `_rewritten_condition` by the staged rows."""
-    rows = plan.table.read_staged(session, staged, shape.columns)
-    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", _rewritten_condition(plan))
+def _replace(
+    session: SparkSession, table: LakeTable[HistoryCursor], staged: Staged, cursor: HistoryCursor, condition: str
+) -> None:
+    """Replace all versions that meet the condition by the staged rows."""
+    rows = table.read_staged(session, staged)
+    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
     # The staged rows include versions that the commit closes, which no longer meet the condition.
     session.conf.set("spark.databricks.delta.replaceWhere.constraintCheck.enabled", "false")
-    plan.table.transact(session, cursor, lambda _: writer.save(plan.table.path))
+    table.transact(session, cursor, lambda _: writer.save(table.path))
 
 
-def _merge(session: SparkSession, plan: TablePlan, shape: Shape, staged: Staged, cursor: HistoryCursor) -> None:
+def _merge(session: SparkSession, table: LakeTable[HistoryCursor], staged: Staged, cursor: HistoryCursor) -> None:
     """Close the open versions that the commit closes, and insert those that it opens."""
     opened, closed = staged.in_partition(**{PART: OPENED}), staged.in_partition(**{PART: CLOSED})
     rows = [
-        plan.table.read_staged(session, part, shape.columns).withColumn("_cdc_closes", F.lit(part is closed))
-        for part in (opened, closed)
+        table.read_staged(session, part).withColumn("_cdc_closes", F.lit(part is closed)) for part in (opened, closed)
     ]
     same = ["new._cdc_closes", "old._cdc_key = new._cdc_key", "old._cdc_is_current = true"]
-    if COPY.name in shape.columns.names:
+    if COPY.name in table.definition.columns.names:
         same.append(f"old.{COPY.name} <=> new.{COPY.name}")
     # Delta skips files by literal bounds only. Parquet states no bounds for long keys.
     if all("_cdc_key" in file.high for file in closed.files):
         low, high = (min(f.low["_cdc_key"] for f in closed.files), max(f.high["_cdc_key"] for f in closed.files))
         same.append(f"old._cdc_key BETWEEN {literal(low)} AND {literal(high)}")
 
-    def merge(table: DeltaTable) -> None:
-        merging = table.alias("old").merge(reduce(DataFrame.unionAll, rows).alias("new"), " AND ".join(same))
+    def merge(history: DeltaTable) -> None:
+        merging = history.alias("old").merge(reduce(DataFrame.unionAll, rows).alias("new"), " AND ".join(same))
         merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     # However small the number of rows that close, the MERGE reads all files that may contain them.
     with compiled_plans(session):
-        plan.table.transact(session, cursor, merge)
+        table.transact(session, cursor, merge)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold
 from cdc_assets.release.late import LateEvents
+from cdc_assets.release.new_events import NewEvents
 
 QualifiedName = tuple[str, str]  # database, table
 # The column that a hold's position is of: commit_ts, or the raw batch where commit_ts does not give the order.
@@ -119,11 +120,19 @@ class Gate(ABC):
         group_columns: the columns that, beside the key, group the events that must be compared with each other.
         axis: the column that the positions of holds are of.
         moves_changes: whether a change may have a larger commit_ts than its event.
+        new: the run's input.
+        cursor: the cursor of the release before.
+        retried: the holds whose reason may be gone.
+        held_before: the hold positions until this run.
     """
 
     group_columns: ClassVar[tuple[str, ...]]
     axis: ClassVar[Axis]
     moves_changes: ClassVar[bool] = False
+
+    def __init__(self, new: NewEvents, retried: Sequence[Hold]) -> None:
+        self.new, self.cursor, self.retried = new, new.cursor, retried
+        self.held_before = self.hold_positions(self.cursor.holds)
 
     def hold_positions(self, holds: Iterable[Hold]) -> HoldPositions:
         """Return the position from which on each table of a list of holds is held."""
@@ -144,18 +153,13 @@ class Gate(ABC):
 
     @abstractmethod
     def releases_statement(
-        self,
-        statement: Mapping[str, Any],
-        tables: AbstractSet[QualifiedName],
-        before: HoldPositions,
-        after: HoldPositions,
+        self, statement: Mapping[str, Any], tables: AbstractSet[QualifiedName], after: HoldPositions
     ) -> bool:
         """Return whether a DDL event is in the window.
 
         Args:
             statement: the DDL event.
             tables: the tables that it names.
-            before: the hold positions until this run.
             after: the hold positions from this run on.
         """
 
@@ -203,7 +207,12 @@ def hold_position(held: HoldPositions) -> Column:
 
 def find_hold_positions(holds: Iterable[Hold], axis: Axis) -> HoldPositions:
     """Return the position on an axis from which on each table of a list of holds is held."""
-    return {(h.database, h.table): h.since if axis == "commit_ts" else h.batch for h in holds}
+    return {(h.database, h.table): position_of(h, axis) for h in holds}
+
+
+def position_of(hold: Hold, axis: Axis) -> int:
+    """Return the position of a hold on an axis."""
+    return hold.since if axis == "commit_ts" else hold.batch
 
 
 def is_in_held_batch(held: HoldPositions) -> Column:

@@ -18,7 +18,7 @@ from cdc_assets.lakehouse.released_changes import (
 )
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts, hold_position
+from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts
 from cdc_assets.release.changes import fill_keys, split_by_shared_key
 from cdc_assets.release.counts import EventCounts, count_events
 from cdc_assets.release.holds import (
@@ -91,7 +91,7 @@ class ReleaseRun:
         retried = list_retried_holds(lake, feed, self.cursor)
         self.kept_holds = [] if retried else self.cursor.holds
         self.gate: Gate = choose_gate(lake, feed, new, retried, partial(session_for, lake.spark))
-        self.held_before = self.gate.hold_positions(self.cursor.holds)
+        self.held_before = self.gate.held_before
         self.files = self.gate.select_files()
         rows = sum(f.rows for f in self.files)
         self.is_small = rows <= INTERPRETED_ROW_LIMIT
@@ -132,8 +132,8 @@ class ReleaseRun:
 
     def _classify(self) -> _Window:
         """Find the holds, and count the row events by what becomes of them."""
-        refused = find_type_holds(read_refused(self.lake), self.gate, self.cursor, self.held_before)
-        unloaded = find_load_holds(self.cursor, self.gate, self.held_before, lambda: self._released_tables)
+        refused = find_type_holds(read_refused(self.lake), self.gate)
+        unloaded = find_load_holds(self.gate, lambda: self._released_tables)
         first_holds = keep_earliest([*self.kept_holds, *refused, *unloaded], self.gate.axis)
         held = self.gate.hold_positions(first_holds)
         groups = self._group_events(held)
@@ -162,7 +162,6 @@ class ReleaseRun:
             self.statements,
             self.feed,
             self.gate,
-            self.held_before,
             lambda event, tables: self._explain_hold(event, tables, groups),
         )
 
@@ -206,11 +205,9 @@ class ReleaseRun:
 
     def _is_newly_held(self) -> Column:
         """Return whether an event would be in the window without its table's hold, and no hold has counted it. BOOLEAN."""
-        in_window = [str(Part.INSIDE), str(Part.LATE)]
-        is_kept = hold_position(self.gate.hold_positions(self.kept_holds)).isNotNull()
-        return F.when(is_kept, self._part({}, {}).isin(in_window)).otherwise(
-            self._part(self.held_before, {}).isin(in_window)
-        )
+        # Of a table whose hold is kept, only new events are newly held. Either all holds are kept, or none.
+        before = {} if self.kept_holds else self.held_before
+        return self._part(before, {}).isin(str(Part.INSIDE), str(Part.LATE))
 
     def _complete_holds(
         self, holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas, held: HoldPositions
@@ -240,7 +237,7 @@ class ReleaseRun:
             for event, tables in self.statements
             # A statement without a table may change any table.
             if (any(self.feed.takes(*name) for name in tables) or (not tables and event.row["table"] is None))
-            and self.gate.releases_statement(event.row, tables, self.held_before, window.held)
+            and self.gate.releases_statement(event.row, tables, window.held)
         ]
         rows = keep_first_records(row for row, _ in inside)
         return _Statements(rows, {name for _, tables in inside for name in tables})

@@ -175,6 +175,10 @@ class LakeTable(Generic[C]):
         newest = self.cursor_with_commit()
         return newest.cursor if newest else None
 
+    def last_cursor(self) -> C:
+        """Return the newest cursor; one with sequence 0 if no row has been written."""
+        return self.cursor() or self.definition.cursor(sequence=0)
+
     def _cursors_with_commits(self, log: TableLog) -> Iterator[CursorWithCommit[C]]:
         for commit in log.commits():
             if (values := read_note(commit.note)) is not None:
@@ -225,6 +229,11 @@ class LakeTable(Generic[C]):
             return pa.table({c: pa.array([]) for c in columns})
         # Permissive, because some writers declare a column as never NULL, and others, such as OPTIMIZE, do not.
         return pa.concat_tables(tables, promote_options="permissive")
+
+    def fetch_rows(self, files: Iterable[DataFile], *columns: str) -> list[dict[str, Any]]:
+        """Return the rows of these files like `fetch`, as Python values."""
+        rows: list[dict[str, Any]] = self.fetch(files, *columns).to_pylist()
+        return rows
 
     def fetch_parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
         """Return the rows of these files like `fetch`, in parts of bounded size."""

@@ -53,7 +53,7 @@ def find_load_holds(gate: Gate, read_released_tables: Callable[[], AbstractSet[Q
 
 
 def find_retried_holds(
-    cursor: ReleaseCursor, schema_sequence: int, settings: str, read_refused: Callable[[], Sequence[Refused]]
+    cursor: ReleaseCursor, schema_sequence: int, settings: str, refused: Sequence[Refused]
 ) -> Sequence[Hold]:
     """Return the holds whose reason may be gone: all of them if anything that holds depend on has changed, else none.
 
@@ -61,20 +61,16 @@ def find_retried_holds(
         cursor: the cursor of the release before.
         schema_sequence: the sequence of table_schemas.
         settings: the feed's settings that the holds depend on.
-        read_refused: returns the tables that the type check refuses now.
+        refused: the tables that the type check refuses now.
     """
-    if not cursor.holds:
-        return []
     if schema_sequence > cursor.schemas or settings != cursor.settings:
         return cursor.holds
     refused_loads = {(r.database, r.table) for r in cursor.refused}
     if any(h.reason == HoldReason.LOAD and (h.database, h.table) not in refused_loads for h in cursor.holds):
         return cursor.holds
+    by_table = {(r.database, r.table): r for r in refused}
     type_holds = [h for h in cursor.holds if h.reason == HoldReason.TYPE]
-    if not type_holds:
-        return []
-    refused = {(r.database, r.table): r for r in read_refused()}
-    has_moved = any(_has_moved(h, refused.get((h.database, h.table))) for h in type_holds)
+    has_moved = any(_has_moved(h, by_table.get((h.database, h.table))) for h in type_holds)
     return cursor.holds if has_moved else []
 
 

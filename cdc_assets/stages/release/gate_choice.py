@@ -58,8 +58,8 @@ def choose_gate(
 
 def _ingested_partitions(lake: Lakehouse) -> PartitionWatermarks:
     """Return every partition of raw_records with the watermark None; a broker lists those without records, too."""
-    raw = lake.raw_records.cursor()
-    return {topic: dict.fromkeys(partitions) for topic, partitions in raw.offsets.items()} if raw else {}
+    offsets = lake.raw_records.last_cursor().offsets
+    return {topic: dict.fromkeys(partitions) for topic, partitions in offsets.items()}
 
 
 def _find_held_transactions(

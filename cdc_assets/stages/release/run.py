@@ -1,5 +1,6 @@
 """One release: classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ from cdc_assets.release.counts import EventCounts, count_events
 from cdc_assets.release.holds import (
     add_statement_holds,
     find_load_holds,
+    find_retried_holds,
     find_type_holds,
     keep_earliest,
 )
@@ -47,7 +49,19 @@ from cdc_assets.stages.release.gate_choice import choose_gate
 from cdc_assets.stages.release.report import ReleaseReport, report_state
 from cdc_assets.stages.release.snapshot_events import advance_source_snapshots, advance_table_scans
 from cdc_assets.stages.release.staging import count_written, narrow_groups, stage_changes
-from cdc_assets.stages.release.state import hold_settings, list_retried_holds, read_refused, read_schema_sequence
+
+
+def list_retried_holds(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Sequence[Hold]:
+    """Return the holds whose reason may be gone."""
+    if not cursor.holds:
+        return []
+    refused = lake.type_observations.last_cursor().refused
+    return find_retried_holds(cursor, lake.table_schemas.last_cursor().sequence, _hold_settings(feed), refused)
+
+
+def _hold_settings(feed: Feed) -> str:
+    """Return the feed's settings that holds depend on, as text."""
+    return json.dumps(feed.schema_changes)
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,8 @@ class _Window:
         holds: the list of holds after the run.
         facts: properties of the events in `taken`.
         held: the hold positions after the run.
+        statements: the DDL events that it releases, a row of released_changes each.
+        named: the tables that these statements name.
     """
 
     release: int
@@ -71,14 +87,8 @@ class _Window:
     holds: list[Hold]
     facts: WindowFacts
     held: HoldPositions
-
-
-@dataclass(frozen=True)
-class _Statements:
-    """The DDL events in the window: a row of released_changes each, and the tables that they name."""
-
-    rows: list[dict[str, Any]]
-    tables: set[QualifiedName]
+    statements: list[dict[str, Any]]
+    named: set[QualifiedName]
 
 
 class ReleaseRun:
@@ -100,7 +110,7 @@ class ReleaseRun:
         self.loads = [each for each in self.cursor.loads if not each.is_reload and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
         self.events = self._normalize_keys(lake.change_events.read_files(self.spark, self.files))
-        self.schema_sequence = read_schema_sequence(lake)
+        self.schema_sequence = lake.table_schemas.last_cursor().sequence
         ddl = build_ddl_events(new.ddl, self._statement_schemas, lake.read_decisions()) if new.ddl else []
         self.statements = [(event, frozenset(event.tables)) for event in ddl]
 
@@ -119,20 +129,19 @@ class ReleaseRun:
     def release(self) -> ReleaseReport:
         """Classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
         window = self._classify()
-        statements = self._select_statements(window)
         changes, late_inside = self._deduplicate(window)
         late = self._find_late(window) or late_inside
         counts = count_events(window.groups, late_inside, self._count_new_rows(), self.cursor)
-        cursor = self._advance_cursor(window, statements, counts, late)
-        staged = self._stage(window, statements, changes)
+        cursor = self._advance_cursor(window, counts, late)
+        staged = self._stage(window, changes)
         self.lake.released_changes.commit(staged, cursor)
-        return self._report(window, statements, counts, late, cursor, staged)
+        return self._report(window, counts, late, cursor, staged)
 
     # Classify events by the window.
 
     def _classify(self) -> _Window:
         """Find the holds, and count the row events by what becomes of them."""
-        refused = find_type_holds(read_refused(self.lake), self.gate)
+        refused = find_type_holds(self.lake.type_observations.last_cursor().refused, self.gate)
         unloaded = find_load_holds(self.gate, lambda: self._released_tables)
         first_holds = keep_earliest([*self.kept_holds, *refused, *unloaded], self.gate.axis)
         held = self.gate.hold_positions(first_holds)
@@ -150,7 +159,8 @@ class ReleaseRun:
             tables=frozenset((g.database, g.table) for g in taken),
         )
         holds = self._complete_holds(holds, groups, schemas, held)
-        return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held)
+        statements, named = self._select_statements(held)
+        return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held, statements, named)
 
     def _add_holds(self, holds: list[Hold], schemas: LayoutSchemas, groups: list[EventGroup]) -> list[Hold]:
         """Add the holds of tables whose schema is missing, and those by DDL events."""
@@ -230,17 +240,16 @@ class ReleaseRun:
         has_no_schema = F.col("layout_id").isin(*schemas.missing_layouts)
         return find_first_events(self.events, is_held & is_in_window & has_no_schema)
 
-    def _select_statements(self, window: _Window) -> _Statements:
-        """Return the DDL events in the window, each statement once."""
+    def _select_statements(self, held: HoldPositions) -> tuple[list[dict[str, Any]], set[QualifiedName]]:
+        """Return the DDL events in the window, each statement once, and the tables that they name."""
         inside = [
             (event.row, tables)
             for event, tables in self.statements
             # A statement without a table may change any table.
             if (any(self.feed.takes(*name) for name in tables) or (not tables and event.row["table"] is None))
-            and self.gate.releases_statement(event.row, tables, window.held)
+            and self.gate.releases_statement(event.row, tables, held)
         ]
-        rows = keep_first_records(row for row, _ in inside)
-        return _Statements(rows, {name for _, tables in inside for name in tables})
+        return keep_first_records(row for row, _ in inside), {name for _, tables in inside for name in tables}
 
     # Deduplicate the events in the window.
 
@@ -311,9 +320,7 @@ class ReleaseRun:
 
     # Stage and commit.
 
-    def _advance_cursor(
-        self, window: _Window, statements: _Statements, counts: EventCounts, late: LateEvents
-    ) -> ReleaseCursor:
+    def _advance_cursor(self, window: _Window, counts: EventCounts, late: LateEvents) -> ReleaseCursor:
         """Return the cursor of the release."""
         snapshots, read = advance_source_snapshots(
             self.lake, self.feed, self.cursor, window.taken, lambda name: name not in self._released_tables
@@ -322,7 +329,7 @@ class ReleaseRun:
             self.lake, self.feed, self.new, window.groups, lambda: self._part(self.held_before, window.held)
         )
         # A read of one table can complete the snapshot of another.
-        named = statements.tables | {(s.database, s.table) for s in snapshots if s.release == window.release}
+        named = window.named | {(s.database, s.table) for s in snapshots if s.release == window.release}
         # A scan of a table that was always empty changes no history.
         scanned = {(s.database, s.table) for s in scans if s.release == window.release}
         named |= scanned and scanned & self._released_tables
@@ -334,7 +341,7 @@ class ReleaseRun:
             oldest_pending=counts.oldest_pending,
             holds=window.holds,
             schemas=self.schema_sequence,
-            settings=hold_settings(self.feed),
+            settings=_hold_settings(self.feed),
             highest=max(self.cursor.highest, self.new.highest),
             newest=max(self.cursor.newest, self.new.newest),
             source=max(self.cursor.source, self.new.source),
@@ -354,20 +361,19 @@ class ReleaseRun:
         counts = {name: 0 for name in named if self.feed.takes(*name)} | count_by_table(taken)
         return [(database, table, count) for (database, table), count in sorted(counts.items())]
 
-    def _stage(self, window: _Window, statements: _Statements, changes: DataFrame | None) -> Staged:
+    def _stage(self, window: _Window, changes: DataFrame | None) -> Staged:
         """Write the rows of the release, without a commit: changes, statements and column layouts."""
         staged = None if changes is None else stage_changes(self.lake, window.release, changes)
         groups = window.taken
         if staged is not None and self.gate.moves_changes:
             groups = narrow_groups(self.lake, groups, staged)
-        others = [*statements.rows, *build_layout_rows(self.protocol, window.schemas, groups)]
+        others = [*window.statements, *build_layout_rows(self.protocol, window.schemas, groups)]
         rest = self.lake.released_changes.stage_rows([row | {"release": window.release} for row in others])
         return rest if staged is None else rest + staged
 
     def _report(
         self,
         window: _Window,
-        statements: _Statements,
         counts: EventCounts,
         late: LateEvents,
         cursor: ReleaseCursor,
@@ -386,7 +392,7 @@ class ReleaseRun:
             excluded=counts.excluded,
             covered=counts.covered,
             pending_new=counts.pending_new,
-            ddl=len(statements.rows),
+            ddl=len(window.statements),
             tables=len(window.facts.tables),
             late_sample=late.sample,
         )

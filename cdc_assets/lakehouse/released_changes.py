@@ -6,9 +6,10 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.initial_load import RefusedLoad
-from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, STRING, array, column, struct
+from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, STRING, array, column
 from cdc_assets.lakehouse.table import Definition
 from cdc_assets.tso import time_text
 
@@ -299,6 +300,9 @@ class ReleasedKind(StrEnum):
     )
 
 
+# The columns that a change, or a statement, takes from its event as they are.
+_SAME_IN_EVENTS = ("ddl_type", "ddl_statement", "schema_version", "table_id", "source_ms", "source")
+
 RELEASED_CHANGES = Definition(
     columns=StructType(
         [
@@ -355,16 +359,7 @@ RELEASED_CHANGES = Definition(
                 "Of kind layout: the text; its commit_ts is the lowest of the rows that have this layout.",
             ),
             column("last_ts", BIGINT, "Of kind layout: the highest commit_ts of the rows that have this layout."),
-            column("ddl_type", STRING, "The kind of statement, as the message states it."),
-            column("ddl_statement", STRING, "The statement's text."),
-            column("schema_version", BIGINT, "The schema's number, from protocols that have one."),
-            column("table_id", BIGINT, "The table's number, from protocols that have one."),
-            column("source_ms", BIGINT, "Milliseconds of the source's clock."),
-            column(
-                "source",
-                struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
-                "Position in the MySQL binlog, from protocols that state it.",
-            ),
+            *(CHANGE_EVENTS.columns[name] for name in _SAME_IN_EVENTS),
         ]
     ),
     cursor=ReleaseCursor,

@@ -218,13 +218,10 @@ class LakeTable(Generic[C]):
         Args:
             files: the files.
             columns: the columns to read.
-            reduce_part: applied to each bounded part of the rows, so that not all rows are in memory at once; None: read
-                whole files.
+            reduce_part: applied to each bounded part of the rows, so that not all rows are in memory at once.
         """
-        if reduce_part:
-            tables = list(map(reduce_part, self.fetch_parts(files, *columns)))
-        else:
-            tables = list(self._read(files, columns, _read_file))
+        parts = self.fetch_parts(files, *columns)
+        tables = list(map(reduce_part, parts) if reduce_part else parts)
         if not tables:
             return pa.table({c: pa.array([]) for c in columns})
         # Permissive, because some writers declare a column as never NULL, and others, such as OPTIMIZE, do not.
@@ -237,14 +234,6 @@ class LakeTable(Generic[C]):
 
     def fetch_parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
         """Return the rows of these files like `fetch`, in parts of bounded size."""
-        return self._read(files, columns, _read_row_groups)
-
-    def _read(
-        self,
-        files: Iterable[DataFile],
-        columns: Sequence[str],
-        read_tables: Callable[[parquet.ParquetFile, list[str]], Iterable[pa.Table]],
-    ) -> Iterator[pa.Table]:
         keys = set(self.definition.partition_by)
         inner = [c for c in columns if c not in keys]
         for file in files:
@@ -253,8 +242,8 @@ class LakeTable(Generic[C]):
                 data = parquet.ParquetFile(source)
                 mapped_log = not set(inner) <= set(data.schema_arrow.names) and self.log()
                 names = [mapped_log.physical_names[c] for c in inner] if mapped_log else inner
-                for part in read_tables(data, names):
-                    rows = part.select(names).rename_columns(inner)
+                for number in range(data.num_row_groups):
+                    rows = data.read_row_group(number, names).select(names).rename_columns(inner)
                     for key in (c for c in columns if c in keys):
                         rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
                     yield _without_views(rows.select(columns))
@@ -504,14 +493,6 @@ class _FixedVersion(LakeTable[C]):
     def log(self) -> TableLog | None:
         """Return the log at the fixed version; None if the table did not exist."""
         return self.fixed_log
-
-
-def _read_file(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
-    yield data.read(names)
-
-
-def _read_row_groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
-    return (data.read_row_group(number, names) for number in range(data.num_row_groups))
 
 
 _TYPE_OF_VIEW = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.lakehouse.cursor import COMMIT, RUN, Cursor, CursorError, read_note
 from cdc_assets.lakehouse.files import add_actions, describe_files, write_files, write_rows
 from cdc_assets.lakehouse.log import Commit, DataFile, Logs, TableLog
-from cdc_assets.lakehouse.schema import frame_of, literal, quoted, set_properties
+from cdc_assets.lakehouse.schema import frame_of, literal, quoted, set_properties, without_views
 from cdc_assets.spark.session import temporary_settings
 from cdc_assets.stores.storage import Store
 
@@ -246,7 +246,9 @@ class LakeTable(Generic[C]):
                     rows = data.read_row_group(number, names).select(names).rename_columns(inner)
                     for key in (c for c in columns if c in keys):
                         rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
-                    yield _without_views(rows.select(columns))
+                    rows = rows.select(columns)
+                    # The files of deltalake's DELETE and UPDATE are read as views.
+                    yield rows.cast(without_views(rows.schema))
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if the table does not exist."""
@@ -493,16 +495,6 @@ class _FixedVersion(LakeTable[C]):
     def log(self) -> TableLog | None:
         """Return the log at the fixed version; None if the table did not exist."""
         return self.fixed_log
-
-
-_TYPE_OF_VIEW = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
-def _without_views(rows: pa.Table) -> pa.Table:
-    """Return the rows with plain strings and bytes: the files of deltalake's DELETE and UPDATE are read as views."""
-    if not any(f.type in _TYPE_OF_VIEW for f in rows.schema):
-        return rows
-    return rows.cast(pa.schema([f.with_type(_TYPE_OF_VIEW.get(f.type, f.type)) for f in rows.schema]))
 
 
 def _select_list(columns: StructType, partition: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,6 @@ from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts
 from cdc_assets.release.changes import fill_keys, split_by_shared_key
-from cdc_assets.release.counts import EventCounts, count_events
 from cdc_assets.release.holds import (
     add_statement_holds,
     find_load_holds,
@@ -40,7 +39,14 @@ from cdc_assets.release.layouts import (
 from cdc_assets.release.new_events import NewEvents
 from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records, list_row_ends
 from cdc_assets.release.tables import taken_tables
-from cdc_assets.release.window import count_by_table, find_first_events, group_events, have_distinct_keys
+from cdc_assets.release.window import (
+    EventCounts,
+    count_by_table,
+    count_events,
+    find_first_events,
+    group_events,
+    have_distinct_keys,
+)
 from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, session_for
 from cdc_assets.stages.load.release import (
     mark_covered,

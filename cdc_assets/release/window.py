@@ -84,13 +84,13 @@ def find_first_events(events: DataFrame, is_missing: Column) -> dict[QualifiedNa
 class EventCounts:
     """How many row events a release has processed, and how many are pending after it."""
 
-    rows: int  # new since the release before
-    window: int  # released, or duplicates of released ones
-    excluded: int  # of tables that the feeds file leaves out
-    covered: int  # at or below the position of their table's dump
-    pending: int  # all pending ones after the release
-    pending_new: int  # the new ones among them
-    oldest_pending: int  # the oldest raw batch that may have a pending event; 0 without one
+    rows: int = 0  # new since the release before
+    window: int = 0  # in the release window, as counted before the deduplication
+    excluded: int = 0  # of tables that the feeds file leaves out
+    covered: int = 0  # at or below the position of their table's dump
+    pending: int = 0  # all pending ones after the release
+    pending_new: int = 0  # the new ones among them
+    oldest_pending: int = 0  # the oldest raw batch that may have a pending event; 0 without one
 
     def add_to_totals(self, before: dict[str, int], late: LateEvents) -> dict[str, int]:
         """Return the totals since the feed began: `before` plus the counts of this release."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -378,29 +378,20 @@ class ReleaseRun:
         return rest if staged is None else rest + staged
 
     def _report(
-        self,
-        window: _Window,
-        counts: EventCounts,
-        late: LateEvents,
-        cursor: ReleaseCursor,
-        staged: Staged,
+        self, window: _Window, counts: EventCounts, late: LateEvents, cursor: ReleaseCursor, staged: Staged
     ) -> ReleaseReport:
         released, duplicate = count_written(self.lake, staged)
         return replace(
             report_state(self.feed, self.cursor, cursor),
+            **asdict(counts),
             release=window.release,
-            rows=counts.rows,
-            window=counts.window,
             released=released,
             duplicate=duplicate,
             late_repeated=late.repeated,
             late_unseen=late.unseen,
-            excluded=counts.excluded,
-            covered=counts.covered,
-            pending_new=counts.pending_new,
+            late_sample=late.sample,
             ddl=len(window.statements),
             tables=len(window.facts.tables),
-            late_sample=late.sample,
         )
 
 

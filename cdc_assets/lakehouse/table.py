@@ -3,7 +3,6 @@
 This module is long because reads, staged files and commits all depend on the table's log and cursor.
 """
 
-import contextlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -156,19 +155,13 @@ class LakeTable(Generic[C]):
         Raises:
             CursorError: the table has rows and no cursor, or a cursor that cannot be used.
         """
-        log = self.log()
-        return self._newest_cursor(log) if log else None
-
-    def _newest_cursor(self, log: TableLog) -> CursorWithCommit[C] | None:
-        newest = next(self._cursors_with_commits(log), None)
-        if newest is not None:
-            return newest
-        if any(file.rows for file in log.files()):
+        newest = next(self.cursors_with_commits(), None)
+        if newest is None and any(file.rows for file in self.files()):
             raise CursorError(
                 f"{self.name}: the table has rows, and no commit in its log has a cursor that says how far they reach: "
                 "restore the log, or run the job rebuild"
             )
-        return None
+        return newest
 
     def cursor(self) -> C | None:
         """Return the newest cursor; None if no row has been written."""
@@ -179,15 +172,6 @@ class LakeTable(Generic[C]):
         """Return the newest cursor; one with sequence 0 if no row has been written."""
         return self.cursor() or self.definition.cursor(sequence=0)
 
-    def _cursors_with_commits(self, log: TableLog) -> Iterator[CursorWithCommit[C]]:
-        for commit in log.commits():
-            if (values := read_note(commit.note)) is not None:
-                try:
-                    cursor = self.definition.cursor.of(values)
-                except CursorError as error:
-                    raise CursorError(f"{self.name}: {error}") from None
-                yield CursorWithCommit(cursor, commit, values.get(RUN))
-
     def cursors_with_commits(self) -> Iterator[CursorWithCommit[C]]:
         """Return the cursors that the log still has, newest first, with their commits.
 
@@ -195,7 +179,13 @@ class LakeTable(Generic[C]):
         of these commits is the one that wrote the rows.
         """
         log = self.log()
-        yield from self._cursors_with_commits(log) if log else ()
+        for commit in log.commits() if log else ():
+            if (values := read_note(commit.note)) is not None:
+                try:
+                    cursor = self.definition.cursor.of(values)
+                except CursorError as error:
+                    raise CursorError(f"{self.name}: {error}") from None
+                yield CursorWithCommit(cursor, commit, values.get(RUN))
 
     def cursors(self) -> Iterator[C]:
         """Return the cursors that the log still has, newest first, each once."""
@@ -416,11 +406,11 @@ class LakeTable(Generic[C]):
 
     def _log_before(self, cursor: C) -> TableLog:
         """Return the log at the newest version, whose cursor must be the one right before `cursor`."""
-        log = self.log()
+        table = self.at_current_version()
+        log = table.log()
         if log is None:
             raise ConcurrentRunError(f"{self.name}: the table was deleted while this run was writing to it.")
-        newest = self._newest_cursor(log)
-        if (newest.cursor.sequence if newest else 0) != cursor.sequence - 1:
+        if table.last_cursor().sequence != cursor.sequence - 1:
             raise ConcurrentRunError(self._concurrent_message(cursor))
         return log
 
@@ -438,11 +428,13 @@ class LakeTable(Generic[C]):
         self.before_commits()
         commit = uuid.uuid4().hex
         transaction = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
-        with (
-            temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **transaction}),
-            self._name_conflicts(cursor),
-        ):
-            change(DeltaTable.forPath(session, self.path))
+        with temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **transaction}):
+            try:
+                change(DeltaTable.forPath(session, self.path))
+            except Exception as error:
+                if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+                    raise ConcurrentRunError(self._concurrent_message(cursor)) from error
+                raise
         # Delta skips a transaction version that is already committed, without an error. The other run may have written the
         # very same cursor, so only the commit's own name shows whether this run made the commit.
         own = self._find_commit(commit, cursor)
@@ -455,16 +447,6 @@ class LakeTable(Generic[C]):
         self.before_commits()
         with temporary_settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
             change(DeltaTable.forPath(session, self.path))
-
-    @contextlib.contextmanager
-    def _name_conflicts(self, cursor: C) -> Iterator[None]:
-        """Raise Delta's errors about concurrent commits as `ConcurrentRunError`."""
-        try:
-            yield
-        except Exception as error:
-            if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
-                raise ConcurrentRunError(self._concurrent_message(cursor)) from error
-            raise
 
     def _find_commit(self, name: str, cursor: C) -> Commit | None:
         """Return the commit that has this name in its note; None if the log has none since the cursor before `cursor`."""

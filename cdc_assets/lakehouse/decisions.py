@@ -27,7 +27,7 @@ class Decision:
 
     Attributes:
         verdict: what to do with the statement.
-        read_as: the statement to apply in its place; only with `AS`.
+        read_as: the statement to apply in its place; None unless the verdict is `AS`.
     """
 
     verdict: DecisionVerdict
@@ -35,9 +35,7 @@ class Decision:
 
     def text(self, statement: str) -> str | None:
         """Return the text to apply in place of a statement; None to skip it."""
-        return {DecisionVerdict.APPLY: statement, DecisionVerdict.IGNORE: None, DecisionVerdict.AS: self.read_as}[
-            self.verdict
-        ]
+        return statement if self.verdict == DecisionVerdict.APPLY else self.read_as
 
 
 def statement_id(commit_ts: int, default_database: str | None, text: str, gtid: str | None = None) -> str:

@@ -25,9 +25,8 @@ class HoldReason(StrEnum):
     TYPE = "type"  # an event breaks a type mapping
     LINKED = "linked"  # a statement names this table and another one, which is held
     LOAD = "load"  # the table's dump cannot be loaded
-    WRITE = (
-        "write"  # two writes of the history failed; only the stage history knows this hold, no release cursor has it
-    )
+    # Two writes of the history failed; only the stage history knows this hold, no release cursor has it.
+    WRITE = "write"
 
 
 @dataclass(frozen=True)
@@ -295,9 +294,8 @@ class ReleasedKind(StrEnum):
     DDL = "ddl"
     LAYOUT = "layout"  # the text of a column layout, which rows of this release name by its hash
     LOADED = "loaded"  # a row of a dump
-    REPEAT = (
-        "repeat"  # without watermarks: a change of an earlier release that has duplicates among this release's events
-    )
+    # Without watermarks: a change of an earlier release that has duplicates among this release's events.
+    REPEAT = "repeat"
 
 
 # The columns that a change, or a statement, takes from its event as they are.

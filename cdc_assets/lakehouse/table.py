@@ -85,7 +85,6 @@ class CursorWithCommit(Generic[C]):
 class Staged:
     """Data files that are written and not yet part of the table."""
 
-    name: str
     files: list[DataFile]
 
     @property
@@ -94,11 +93,11 @@ class Staged:
         return sum(f.rows for f in self.files)
 
     def __add__(self, other: "Staged") -> "Staged":
-        return Staged(self.name, [*self.files, *other.files])
+        return Staged([*self.files, *other.files])
 
     def in_partition(self, **partition: object) -> "Staged":
         """Return the files of one partition."""
-        return Staged(self.name, [f for f in self.files if all(f.partition[k] == v for k, v in partition.items())])
+        return Staged([f for f in self.files if all(f.partition[k] == v for k, v in partition.items())])
 
 
 def _check_nothing() -> None:
@@ -144,10 +143,6 @@ class LakeTable(Generic[C]):
         files, path = self.store.files(f"{self.path}/_delta_log")
         first = files.get_file_info([f"{path}/{0:020}.json", f"{path}/_last_checkpoint"])
         return any(info.is_file for info in first)
-
-    @property
-    def _log_options(self) -> dict[str, str]:
-        return self.store.deltalake_options(self.path)
 
     def cursor_with_commit(self) -> CursorWithCommit[C] | None:
         """Return the newest cursor with its commit; None if no row has been written.
@@ -257,7 +252,7 @@ class LakeTable(Generic[C]):
                 mode="ignore",
                 partition_by=list(self.definition.partition_by),
                 configuration=self.definition.settings,
-                storage_options=self._log_options,
+                storage_options=self.store.deltalake_options(self.path),
                 raise_if_key_not_exists=False,  # With True deltalake accepts Delta's own properties only.
             )
         except (CommitFailedError, DeltaError):
@@ -342,7 +337,7 @@ class LakeTable(Generic[C]):
         folder, it = uuid.uuid4().hex, self.definition
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)
-        return Staged(folder, describe_files(self.path, folder, keys, it.statistics, self.store, by))
+        return Staged(describe_files(self.path, folder, keys, it.statistics, self.store, by))
 
     def stage_partition(self, rows: DataFrame, folder: str, **partition: bool) -> None:
         """Write rows of one partition into files below `folder`; the rows have no partition columns."""
@@ -351,15 +346,13 @@ class LakeTable(Generic[C]):
 
     def list_staged(self, folder: str) -> Staged:
         """Return the files that were staged into a folder."""
-        files = describe_files(self.path, folder, self.definition.partition_by, self.definition.statistics, self.store)
-        return Staged(folder, files)
+        it = self.definition
+        return Staged(describe_files(self.path, folder, it.partition_by, it.statistics, self.store))
 
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
         """Write a small number of Python rows like `stage`, without Spark; a column that a row lacks is NULL."""
         folder, it = uuid.uuid4().hex, self.definition
-        return Staged(
-            folder, write_rows(rows, self.path, folder, it.columns, it.partition_by, it.statistics, self.store)
-        )
+        return Staged(write_rows(rows, self.path, folder, it.columns, it.partition_by, it.statistics, self.store))
 
     def commit(self, staged: Staged, cursor: C, *, replaces: bool = False) -> None:
         """Add staged files to the table and advance the cursor, in one commit; create the table if it does not exist.

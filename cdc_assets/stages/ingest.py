@@ -101,7 +101,7 @@ class Ingest:
         cursor = _cursor(lake)
         if feed.source.kafka is not None:
             return _find_new_offsets(feed.source.kafka, cursor)
-        if changed := _changed_files(_files(lake, feed), cursor):
+        if changed := _changed_files(snapshot_files(_folder(feed), lake.store), cursor):
             return NewInput(f"{len(changed)} files are new or have changed", str(sorted(changed.items())))
         return None
 
@@ -185,7 +185,7 @@ def _ingest_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor)
         quarantined = _quarantine_losses(lake, spark, lost, cursor.sequence + 1 + is_new_plan)
         if is_new_plan:
             cursor = replace(cursor, sequence=cursor.sequence + 1, plan=plan.to_json())
-            lake.raw_records.commit(lake.raw_records.stage_rows([]), cursor)
+            lake.raw_records.commit(Staged([]), cursor)
         try:
             report = _ingest_offsets(lake, spark, feed, kafka, plan, cursor)
         except (PySparkException, Py4JError) as error:
@@ -209,14 +209,11 @@ def _ingest_offsets(
         lowest = partitions.get(str(place.partition), [start])[0]
         partitions[str(place.partition)] = [min(lowest, start), end - 1]
     recreated = cursor.recreated | {topic: [*cursor.recreated.get(topic, []), batch] for topic in plan.restarted}
-    advanced = replace(
-        cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), recreated=recreated
-    )  # fmt: skip
+    advanced = replace(cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), recreated=recreated)
     table = lake.raw_records
+    staged = Staged([])
     if plan.size:
         staged = table.stage(_as_raw_records(topics.read_records(spark, kafka, plan.ranges), feed, batch))
-    else:
-        staged = table.stage_rows([])
     table.commit(staged, advanced)
     read = {place: [start, end - 1] for place, (start, end) in plan.ranges.items() if start < end}
     return IngestReport(
@@ -271,10 +268,6 @@ def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss
 # --- from recorded files
 
 
-def _files(lake: Lakehouse, feed: Feed) -> dict[str, FileState]:
-    return snapshot_files(_folder(feed), lake.store)
-
-
 def _changed_files(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileState]:
     """Return the files that are new or have changed, with their states."""
     return {name: state for name, state in files.items() if cursor.files.get(name) != state}
@@ -288,7 +281,7 @@ def _folder(feed: Feed) -> str:
 
 def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     """Ingest the lines of new or changed files in one commit; without such files no commit."""
-    files = _files(lake, feed)
+    files = snapshot_files(_folder(feed), lake.store)
     changed = _changed_files(files, cursor)
     if not changed:
         return IngestReport(held=cursor.offsets)

@@ -61,11 +61,6 @@ _IVY_MODULES = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/m
   </dependencies>
 </ivy-module>
 """
-_IVY_DEPENDENCY = (
-    '<dependency org="{organisation}" name="{module}" rev="{revision}" conf="default->default" transitive="false">'
-    "{artifact}</dependency>"
-)
-_IVY_CLASSIFIED = '<artifact name="{module}" type="jar" ext="jar" m:classifier="{classifier}"/>'
 
 
 # The Scala files, a folder for each jar; beside them the jars, in a wheel.
@@ -137,8 +132,12 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def _dependency(jar: Jar) -> str:
-    fields = jar._asdict()
-    return _IVY_DEPENDENCY.format(**fields, artifact=_IVY_CLASSIFIED.format(**fields) if jar.classifier else "")
+    """Return the element of Ivy's module file for a jar."""
+    artifact = f'<artifact name="{jar.module}" type="jar" ext="jar" m:classifier="{jar.classifier}"/>'
+    return (
+        f'<dependency org="{jar.organisation}" name="{jar.module}" rev="{jar.revision}" conf="default->default" '
+        f'transitive="false">{artifact if jar.classifier else ""}</dependency>'
+    )
 
 
 def spark_jars() -> list[Path]:

@@ -27,7 +27,7 @@ class Decision:
 
     Attributes:
         verdict: what to do with the statement.
-        read_as: the statement to apply in its place; None unless the verdict is `AS`.
+        read_as: the statement to apply in its place; only with `AS`.
     """
 
     verdict: DecisionVerdict
@@ -35,7 +35,9 @@ class Decision:
 
     def text(self, statement: str) -> str | None:
         """Return the text to apply in place of a statement; None to skip it."""
-        return statement if self.verdict == DecisionVerdict.APPLY else self.read_as
+        if self.verdict == DecisionVerdict.APPLY:
+            return statement
+        return self.read_as if self.verdict == DecisionVerdict.AS else None
 
 
 def statement_id(commit_ts: int, default_database: str | None, text: str, gtid: str | None = None) -> str:

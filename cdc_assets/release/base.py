@@ -1,6 +1,5 @@
 """The interface of the gates, and the types that they share."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import first_true
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold
 from cdc_assets.release.late import LateEvents
@@ -196,13 +196,8 @@ class Gate(ABC):
 
 def hold_position(held: HoldPositions) -> Column:
     """Return the position from which on an event's table is held, BIGINT; NULL if the table is not held."""
-    return functools.reduce(
-        lambda when, each: when.when(
-            (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
-        ),
-        held.items(),
-        F.when(F.lit(False), F.lit(0).cast("bigint")),
-    )
+    cases = [((F.col("database") == d) & (F.col("table") == t), F.lit(position)) for (d, t), position in held.items()]
+    return first_true((F.lit(False), F.lit(0).cast("bigint")), *cases)
 
 
 def find_hold_positions(holds: Iterable[Hold], axis: Axis) -> HoldPositions:

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from cdc_assets import binlog
 from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Op
 from cdc_assets.lakehouse.released_changes import LogPlace, TableScan
+from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.release.base import EventGroup, Part
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
@@ -222,18 +223,12 @@ def _join_scans(events: DataFrame, scans: Sequence[TableScan]) -> DataFrame:
     In: row events with `ms`, their Kafka time.
     Out: the same columns, with `n` INT, the index of the scan, and `within` BOOLEAN, whether the scan had not ended.
     """
-    bounds = [
-        F.struct(
-            F.lit(n).alias("n"),
-            F.lit(s.database).alias("database"),
-            F.lit(s.table).alias("table"),
-            F.lit(s.first - SLACK).alias("low"),
-            F.lit(s.last + SLACK).alias("high"),
-        )
+    rows = [
+        {"n": n, "database": s.database, "table": s.table, "low": s.first - SLACK, "high": s.last + SLACK}
         for n, s in enumerate(scans)
     ]
-    bound_rows = F.broadcast(events.sparkSession.range(1).select(F.inline(F.array(*bounds))))
-    joined = events.join(bound_rows, on=["database", "table"])
+    bounds = frame_of(events.sparkSession, rows, struct(n=INT, database=STRING, table=STRING, low=BIGINT, high=BIGINT))
+    joined = events.join(F.broadcast(bounds), on=["database", "table"])
     return joined.where("ms >= low").withColumn("within", F.col("ms") <= F.col("high"))
 
 

@@ -1,6 +1,5 @@
 """The gate of feeds with watermarks: it releases the events below their topic's watermark."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import first_true
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, TopicWatermarks
@@ -114,10 +114,7 @@ class WatermarkGate(Gate):
 def release_bound(marks: TopicWatermarks, held: HoldPositions) -> Column:
     """Return the commit_ts below which an event is released: its topic's watermark, or its table's hold. BIGINT."""
     zero = F.lit(0).cast("bigint")
-    mark = functools.reduce(
-        lambda when, each: when.when(F.col("topic") == each[0], F.lit(each[1])),
-        marks.items(),
-        F.when(F.lit(False), zero),
-    ).otherwise(zero)
+    by_topic = [(F.col("topic") == topic, F.lit(mark)) for topic, mark in marks.items()]
+    mark = F.coalesce(first_true((F.lit(False), zero), *by_topic), zero)
     # `least` ignores the NULL of a table that is not held.
     return F.least(mark, hold_position(held)) if held else mark

@@ -54,7 +54,8 @@ class EventGroup:
         batch: the oldest raw batch.
         moved: how many of them change their key.
         keys: hashes of each event's key and the columns `Gate.group_columns`; empty in a run with many events.
-        sample: the layout, JDBC codes, schema version, table id and key columns of one event.
+        sample: the layout, JDBC codes, key columns, table id, schema version, coordinates and Kafka time of the event with
+            the lowest commit_ts.
         read: of a connector snapshot's reads: topic, binlog file and position; None for other events.
         markers: of a protocol with connector snapshots: the distinct values of `detail`.
         first_ms: with `markers`: the lowest Kafka time, in milliseconds.

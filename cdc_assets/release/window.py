@@ -13,6 +13,9 @@ from cdc_assets.release.changes import hash_group
 from cdc_assets.release.late import LateEvents
 from cdc_assets.release.source_snapshots import snapshot_aggregates, snapshot_read
 
+# What the first event without a schema shows to people, beside its Kafka time.
+_NAMED_SCHEMA = ("table_id", "schema_version", "topic", "partition", "offset")
+
 
 def group_events(
     events: DataFrame, group_columns: Sequence[str], batch: int, *, has_snapshots: bool, collects_keys: bool
@@ -33,6 +36,8 @@ def group_events(
         F.col("source").isNotNull().alias("placed"),
         *([snapshot_read().alias("read")] if has_snapshots else []),
     ]
+    record_ms = F.unix_millis("record_timestamp").alias("record_ms")
+    sample = F.struct("layout", "jdbc_types", "key_columns", *_NAMED_SCHEMA, record_ms)
     hashes = F.collect_list(hash_group(*group_columns)) if collects_keys else F.array().cast("array<bigint>")
     groups = events.groupBy(*keys).agg(
         F.count("*").alias("count"),
@@ -41,16 +46,16 @@ def group_events(
         F.min("batch").alias("batch"),
         F.count("key_before").alias("moved"),
         hashes.alias("keys"),
-        F.any_value(F.struct("layout", "jdbc_types", "schema_version", "table_id", "key_columns")).alias("sample"),
+        F.min_by(sample, "commit_ts").alias("sample"),
         *(snapshot_aggregates() if has_snapshots else []),
     )
     return [EventGroup(**r) for r in groups.toArrow().to_pylist()]
 
 
-def have_distinct_keys(groups: Iterable[EventGroup]) -> bool:
-    """Return whether no two events of groups with `keys` have the same hash."""
+def have_distinct_keys(groups: Sequence[EventGroup]) -> bool:
+    """Return whether no event of groups with `keys` changes its key, and no two events have the same hash."""
     keys = [key for g in groups for key in g.keys]
-    return len(set(keys)) == len(keys)
+    return len(set(keys)) == len(keys) and not any(g.moved for g in groups)
 
 
 def count_by_table(groups: Iterable[EventGroup]) -> dict[QualifiedName, int]:
@@ -61,23 +66,10 @@ def count_by_table(groups: Iterable[EventGroup]) -> dict[QualifiedName, int]:
     return counts
 
 
-def find_first_events(events: DataFrame, is_missing: Column) -> dict[QualifiedName, dict[str, Any]]:
-    """Return (database, table) -> the coordinates, schema number and Kafka time of the first event without a schema.
-
-    Args:
-        events: row events.
-        is_missing: whether an event's schema is missing.
-    """
-    first = F.struct(
-        "table_id",
-        "schema_version",
-        "topic",
-        "partition",
-        "offset",
-        F.unix_millis("record_timestamp").alias("record_ms"),
-    )
-    rows = events.where(is_missing).groupBy("database", "table").agg(F.min_by(first, "commit_ts").alias("first"))
-    return {(r["database"], r["table"]): r["first"].asDict() for r in rows.collect()}
+def find_first_events(groups: Iterable[EventGroup]) -> dict[QualifiedName, dict[str, Any]]:
+    """Return (database, table) -> the coordinates, schema number and Kafka time of the first event of the groups."""
+    first = {(g.database, g.table): g.sample for g in sorted(groups, key=lambda g: g.first, reverse=True)}
+    return {name: {field: sample[field] for field in (*_NAMED_SCHEMA, "record_ms")} for name, sample in first.items()}
 
 
 @dataclass(frozen=True)

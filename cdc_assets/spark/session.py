@@ -206,10 +206,7 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
 
 
 def _start(settings: Mapping[str, str]) -> SparkSession:
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return SparkSession.builder.config(map={**settings}).getOrCreate()
 
 
 def spark_session(

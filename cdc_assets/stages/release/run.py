@@ -161,10 +161,10 @@ class ReleaseRun:
         facts = WindowFacts(
             has_unkeyed=any(g.unkeyed for g in taken),
             has_places=any(g.placed for g in taken),
-            has_distinct_keys=self.is_small and not any(g.moved for g in taken) and have_distinct_keys(taken),
+            has_distinct_keys=self.is_small and have_distinct_keys(taken),
             tables=frozenset((g.database, g.table) for g in taken),
         )
-        holds = self._complete_holds(holds, groups, schemas, held)
+        holds = _complete_holds(holds, groups, schemas)
         statements, named = self._select_statements(held)
         return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held, statements, named)
 
@@ -192,8 +192,6 @@ class ReleaseRun:
             has_rows = any((g.database, g.table) == name and g.first < commit_ts for g in groups)
             return has_statement or has_rows or name in self._released_tables
 
-        if event.error is None and not any(self.feed.stops_at_ddl(*name) for name in tables):
-            return None
         return explain_hold(event, tables, self.feed, self._statement_schemas, existed)
 
     def _group_events(self, held: HoldPositions) -> list[EventGroup]:
@@ -224,27 +222,6 @@ class ReleaseRun:
         # Of a table whose hold is kept, only new events are newly held. Either all holds are kept, or none.
         before = {} if self.kept_holds else self.held_before
         return self._part(before, {}).isin(str(Part.INSIDE), str(Part.LATE))
-
-    def _complete_holds(
-        self, holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas, held: HoldPositions
-    ) -> list[Hold]:
-        """Add to each hold the number of its events and, if a schema is missing, the first event without it."""
-        counts = count_by_table(g for g in groups if g.part == Part.PENDING and g.reached)
-        firsts = self._find_without_schema(schemas, held) if schemas.missing else {}
-        result = []
-        for hold in holds:
-            name = hold.database, hold.table
-            lacks_first = hold.reason == HoldReason.SCHEMA and not hold.first
-            first = firsts.get(name, hold.first) if lacks_first else hold.first
-            result.append(replace(hold, events=hold.events + counts.get(name, 0), first=first))
-        return result
-
-    def _find_without_schema(self, schemas: LayoutSchemas, held: HoldPositions) -> dict[QualifiedName, dict[str, Any]]:
-        """Return (database, table) -> the first event whose schema is missing."""
-        is_held = self._part(self.held_before, held) == str(Part.PENDING)
-        is_in_window = self._part(self.held_before, {}) == str(Part.INSIDE)
-        has_no_schema = F.col("layout_id").isin(*schemas.missing_layouts)
-        return find_first_events(self.events, is_held & is_in_window & has_no_schema)
 
     def _select_statements(self, held: HoldPositions) -> tuple[list[dict[str, Any]], set[QualifiedName]]:
         """Return the DDL events in the window, each statement once, and the tables that they name."""
@@ -398,3 +375,17 @@ class ReleaseRun:
 def _select_taken(groups: list[EventGroup]) -> list[EventGroup]:
     """Return the groups in the window whose tables the feed takes."""
     return [g for g in groups if g.part == Part.INSIDE and g.taken]
+
+
+def _complete_holds(holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas) -> list[Hold]:
+    """Add to each hold the number of its events and, if a schema is missing, the first event without it."""
+    held = [g for g in groups if g.part == Part.PENDING and g.reached]
+    counts = count_by_table(held)
+    firsts = find_first_events(g for g in held if g.layout_id in schemas.missing_layouts)
+    result = []
+    for hold in holds:
+        name = hold.database, hold.table
+        lacks_first = hold.reason == HoldReason.SCHEMA and not hold.first
+        first = firsts.get(name, hold.first) if lacks_first else hold.first
+        result.append(replace(hold, events=hold.events + counts.get(name, 0), first=first))
+    return result

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed, Kafka
@@ -27,7 +27,6 @@ STAGE = "ingest"
 
 _PLACE = ["topic", "partition", "offset"]
 _LINE_BYTES = 1 << 10  # estimated size of a line of a recorded file
-_GOOD = "_good"  # BOOLEAN, only in staged files: whether the line is a record
 
 
 @dataclass(frozen=True)
@@ -229,8 +228,8 @@ def _ingest_offsets(
     )
 
 
-def _as_raw_records(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
-    """Return the columns of `raw_records`, and `more`, of the frames that `topics.read` and `read_lines` return."""
+def _as_raw_records(records: DataFrame, feed: Feed, batch: int) -> DataFrame:
+    """Return the columns of `raw_records` of the frames that `topics.read_records` and `read_lines` return."""
     compressed = may_be_compressed(F.col("value"), protocol_of(feed).envelope(feed))
     return records.select(
         "topic",
@@ -242,7 +241,6 @@ def _as_raw_records(records: DataFrame, feed: Feed, batch: int, *more: Column) -
         "value",
         "headers",
         F.when(compressed, F.lit(1)).alias("compressed"),
-        *more,
     )
 
 
@@ -290,14 +288,15 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
     lines = read_lines(spark, _folder(feed), changed)
     table, batch = lake.raw_records, cursor.sequence + 1
     # Stage first and check then: the files are parsed once, and records are staged again only if coordinates repeat.
-    good = F.col("topic").isNotNull().alias(_GOOD)
-    staged = table.stage(_as_raw_records(lines, feed, batch, good), by=_GOOD)
-    records, bad_lines = staged.in_partition(**{_GOOD: True}), staged.in_partition(**{_GOOD: False}).rows
-    offsets, distinct_records = _offset_ranges(table, records)
+    counts = Observation()
+    observed = lines.observe(counts, F.count_if(F.col("topic").isNull()).alias("bad_lines"))
+    staged = records = table.stage(_as_raw_records(observed.where("topic IS NOT NULL"), feed, batch))
+    bad_lines = counts.get["bad_lines"]
+    offsets, distinct_records = _offset_ranges(table, staged)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
-    if distinct_records < records.rows or overlap:
-        records = table.stage(_without_duplicates(spark, table, records, overlap))
+    if distinct_records < staged.rows or overlap:
+        records = table.stage(_without_duplicates(spark, table, staged, overlap))
         held_before = distinct_records - records.rows
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad_lines else 0
     held = _merge_offsets(cursor.offsets, offsets)
@@ -307,7 +306,7 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
     return IngestReport(
         batch=batch,
         files=list(changed),
-        lines=staged.rows,
+        lines=staged.rows + bad_lines,
         records=distinct_records,
         held_before=held_before,
         taken=records.rows,

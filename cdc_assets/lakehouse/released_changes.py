@@ -64,14 +64,12 @@ class Transactions:
     Attributes:
         marked: whether the feed has had markers.
         bounds: topic -> partition -> the first offset that is held back.
-        lowest: the lowest commit_ts of the events that are held back; 0 without one.
         oldest: the oldest raw batch of the events and markers that are held back; 0 without one.
         tables: (database, table) of every table that the feed has had events of.
     """
 
     marked: bool = False
     bounds: dict[str, dict[str, int]] = field(default_factory=dict)
-    lowest: int = 0
     oldest: int = 0
     tables: list[tuple[str, str]] = field(default_factory=list)
 

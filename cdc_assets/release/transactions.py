@@ -104,22 +104,19 @@ def _bound_partitions(held: DataFrame, rows: DataFrame) -> Transactions:
     In: `held` with `id`, `at` (the offset of the first marker), `marked` (topic and partition of the markers) and `batch`;
     `rows`, the row events.
     """
-    of_held = rows.join(held.select("id"), on=F.col("transaction.id") == F.col("id"), how="left_semi")
-    by_partition = of_held.groupBy("topic", "partition").agg(
-        F.min("offset").alias("offset"), F.min("commit_ts").alias("ts"), F.min("batch").alias("batch")
+    of_rows = rows.join(held.select("id"), on=F.col("transaction.id") == F.col("id"), how="left_semi")
+    of_markers = held.where("at IS NOT NULL").select("marked.*", F.col("at").alias("offset"), "batch")
+    partitions = (
+        of_rows.select("topic", "partition", "offset", "batch")
+        .unionByName(of_markers)
+        .groupBy("topic", "partition")
+        .agg(F.min("offset").alias("offset"), F.min("batch").alias("batch"))
+        .collect()
     )
-    held_rows = by_partition.collect()
-    by_marker = (
-        held.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"), F.min("batch").alias("batch"))
-    )
-    held_marks = by_marker.collect()
     bounds: Bounds = {}
-    for r in held_rows:
+    for r in partitions:
         bounds.setdefault(r["topic"], {})[str(r["partition"])] = r["offset"]
-    for r in held_marks:
-        bounds.setdefault(r["marked"]["topic"], {})[str(r["marked"]["partition"])] = r["at"]
-    oldest = min((r["batch"] for r in [*held_rows, *held_marks]), default=0)
-    return Transactions(marked=True, bounds=bounds, lowest=min((r["ts"] for r in held_rows), default=0), oldest=oldest)
+    return Transactions(marked=True, bounds=bounds, oldest=min((r["batch"] for r in partitions), default=0))
 
 
 def _marker_table() -> Column:

@@ -81,7 +81,6 @@ class EventCounts:
     excluded: int = 0  # of tables that the feeds file leaves out
     covered: int = 0  # at or below the position of their table's dump
     pending: int = 0  # all pending ones after the release
-    pending_new: int = 0  # the new ones among them
     oldest_pending: int = 0  # the oldest raw batch that may have a pending event; 0 without one
 
     def add_to_totals(self, before: dict[str, int], late: LateEvents) -> dict[str, int]:
@@ -115,7 +114,6 @@ def count_events(
         excluded=_sum_counts(g for g in inside if not g.taken),
         covered=_sum_counts(covered),
         pending=pending,
-        pending_new=pending_new,
         oldest_pending=min(batches) if pending else 0,
     )
 

@@ -56,6 +56,11 @@ def identify_statement(row: Mapping[str, Any]) -> str:
     return statement_id(row["commit_ts"], database, row["ddl_statement"], source.get("gtid"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecisionsCursor(Cursor):
+    """`sequence` is the number of decisions."""
+
+
 DECISIONS = Definition(
     columns=StructType(
         [
@@ -69,5 +74,5 @@ DECISIONS = Definition(
             column("ddl_statement", STRING, "The statement's text."),
         ]
     ),
-    cursor=Cursor,  # its `sequence` is the number of decisions
+    cursor=DecisionsCursor,
 )

@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 from cdc_assets.config.locations import LocationError, canonical_location
 from cdc_assets.lakehouse.change_events import CHANGE_EVENTS, EventsCursor
 from cdc_assets.lakehouse.cursor import Cursor
-from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionVerdict
+from cdc_assets.lakehouse.decisions import DECISIONS, Decision, DecisionsCursor, DecisionVerdict
 from cdc_assets.lakehouse.history import DATABASE, HISTORY, TABLE, HistoryCursor
 from cdc_assets.lakehouse.initial_load import INITIAL_LOAD, LoadsCursor
 from cdc_assets.lakehouse.log import Logs, TableLog
 from cdc_assets.lakehouse.quarantine import QUARANTINE, QuarantineCursor
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS, RawCursor
-from cdc_assets.lakehouse.registry_schemas import REGISTRY_SCHEMAS, IdKind, SchemaId
+from cdc_assets.lakehouse.registry_schemas import REGISTRY_SCHEMAS, IdKind, RegistryCursor, SchemaId
 from cdc_assets.lakehouse.released_changes import RELEASED_CHANGES, ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import Definition, LakeTable
 from cdc_assets.lakehouse.table_schemas import TABLE_SCHEMAS, SchemasCursor
@@ -198,7 +198,7 @@ class Lakehouse:
         return plain_rows
 
     @cached_property
-    def decisions(self) -> LakeTable[Cursor]:
+    def decisions(self) -> LakeTable[DecisionsCursor]:
         """People's decisions about DDL statements."""
         return self._table(f"decisions/{self.feed}", DECISIONS)
 
@@ -209,7 +209,7 @@ class Lakehouse:
         return {r["statement_id"]: Decision(DecisionVerdict(r["verdict"]), r["read_as"]) for r in newest_first}
 
     @cached_property
-    def registry_schemas(self) -> LakeTable[Cursor]:
+    def registry_schemas(self) -> LakeTable[RegistryCursor]:
         """The registry's schemas of records, by id."""
         return self._table(f"registry_schemas/{self.feed}", REGISTRY_SCHEMAS)
 

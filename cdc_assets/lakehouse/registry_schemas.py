@@ -3,6 +3,7 @@
 A schema never changes under its id, so each is fetched once and kept. A rebuild, which decodes again, needs no registry.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -28,6 +29,11 @@ class SchemaId(NamedTuple):
     number: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class RegistryCursor(Cursor):
+    """The cursor of registry_schemas; `sequence` is the number of commits."""
+
+
 REGISTRY_SCHEMAS = Definition(
     columns=StructType(
         [
@@ -37,5 +43,5 @@ REGISTRY_SCHEMAS = Definition(
             column("fetched_at", TIMESTAMP, "When the schema was fetched."),
         ]
     ),
-    cursor=Cursor,
+    cursor=RegistryCursor,
 )

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdc_assets.ddl.readers import read_statement
-from cdc_assets.lakehouse.cursor import Cursor
-from cdc_assets.lakehouse.decisions import Decision, DecisionVerdict, identify_statement
+from cdc_assets.lakehouse.decisions import Decision, DecisionsCursor, DecisionVerdict, identify_statement
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
@@ -92,9 +91,9 @@ def record_decision(lake: Lakehouse, statement_id: str, decision: Decision) -> H
             f"The statement cannot be read: {decision.text(statement.statement)} ({problem}). Ignore it, or give one "
             "that can be read with as."
         )
-    cursor = lake.decisions.last_cursor()
+    cursor = lake.decisions.cursor() or DecisionsCursor(sequence=0)
     rows = [_build_row(statement, decision)]
-    lake.decisions.commit(lake.decisions.stage_rows(rows), Cursor(sequence=cursor.sequence + 1))
+    lake.decisions.commit(lake.decisions.stage_rows(rows), DecisionsCursor(sequence=cursor.sequence + 1))
     return statement
 
 

@@ -8,10 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.cursor import Cursor
+from cdc_assets.lakehouse.decisions import DecisionsCursor
 from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LoadsCursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.raw_records import RawCursor
+from cdc_assets.lakehouse.registry_schemas import RegistryCursor
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.schema import frame_of, quoted
 from cdc_assets.lakehouse.table import LakeTable
@@ -42,12 +44,12 @@ class NewTables(Lakehouse):
         return self.of.raw_records
 
     @cached_property
-    def decisions(self) -> LakeTable[Cursor]:
+    def decisions(self) -> LakeTable[DecisionsCursor]:
         """The feed's own decisions."""
         return self.of.decisions
 
     @cached_property
-    def registry_schemas(self) -> LakeTable[Cursor]:
+    def registry_schemas(self) -> LakeTable[RegistryCursor]:
         """The feed's own registry schemas."""
         return self.of.registry_schemas
 

@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed, SchemaRegistry
-from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.registry_schemas import IdKind, SchemaId
+from cdc_assets.lakehouse.registry_schemas import IdKind, RegistryCursor, SchemaId
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.events import reject_watermarks_ahead
 from cdc_assets.sources.schema_registry import RegistryError, fetch_schema
@@ -102,7 +101,7 @@ def _complete_schemas(lake: Lakehouse, settings: SchemaRegistry, ids: set[Schema
         if schema not in kept or text is not None
     ]
     if rows:
-        cursor = lake.registry_schemas.last_cursor()
+        cursor = lake.registry_schemas.cursor() or RegistryCursor(sequence=0)
         staged = lake.registry_schemas.stage_rows(rows)
-        lake.registry_schemas.commit(staged, Cursor(sequence=cursor.sequence + 1))
+        lake.registry_schemas.commit(staged, RegistryCursor(sequence=cursor.sequence + 1))
     return {schema: (kept | fetched)[schema] for schema in ids}

@@ -35,9 +35,9 @@ class Decision:
 
     def text(self, statement: str) -> str | None:
         """Return the text to apply in place of a statement; None to skip it."""
-        return {DecisionVerdict.APPLY: statement, DecisionVerdict.IGNORE: None, DecisionVerdict.AS: self.read_as}[
-            self.verdict
-        ]
+        if self.verdict == DecisionVerdict.APPLY:
+            return statement
+        return self.read_as if self.verdict == DecisionVerdict.AS else None
 
 
 def statement_id(commit_ts: int, default_database: str | None, text: str, gtid: str | None = None) -> str:

@@ -4,21 +4,19 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import reduce
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import parquet
+from pyarrow import dataset, parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, PyFileSystem
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.stores.storage import Store, make_folder
+from cdc_assets.stores.storage import Store, has_folders, make_folder
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # Delta keeps only so many characters of a text as its minimum or maximum.
@@ -45,35 +43,30 @@ def write_rows(
     store: Store,
 ) -> list[DataFile]:
     """Write Python rows like `write_files`, without Spark, and describe the files; a column that a row lacks is NULL."""
+    if not rows:
+        return []
     system, base = store.files(table)
-    files = []
     arrow_rows = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns))
-    for values, part in _split_by(arrow_rows, partition_by):
-        texts = {name: _text(value) or _NULL_PARTITION for name, value in values.items()}
-        folders = [f"{name}={quote(text, safe='')}" for name, text in texts.items()]
-        relative = "/".join([folder, *folders, "part-0.parquet"])
-        buffer = pa.BufferOutputStream()
-        parquet.write_table(part, buffer, store_decimal_as_integer=True)
-        content = buffer.getvalue()
-        make_folder(system, f"{base}/{relative}".rpartition("/")[0])
-        with system.open_output_stream(f"{base}/{relative}") as file:
-            file.write(content)
-        footer = parquet.read_metadata(pa.BufferReader(content))
-        partition = {name: _value(text) for name, text in texts.items()}
-        bounds = _statistics(footer, statistics)
-        files.append(DataFile(f"{table}/{relative}", footer.num_rows, partition, *bounds, content.size))
+    parquet_files, written = dataset.ParquetFileFormat(), list[Any]()
+    dataset.write_dataset(
+        arrow_rows,
+        f"{base}/{folder}",
+        filesystem=system,
+        format=parquet_files,
+        file_options=parquet_files.make_write_options(store_decimal_as_integer=True),
+        partitioning=dataset.partitioning(pa.schema(map(arrow_rows.schema.field, partition_by)), flavor="hive"),
+        basename_template="part-{i}.parquet",
+        existing_data_behavior="overwrite_or_ignore",
+        create_dir=has_folders(system),
+        use_threads=False,
+        file_visitor=written.append,
+    )
+    files = []
+    for file in written:
+        relative = file.path.removeprefix(f"{base}/")
+        partition, bounds = _partition(relative, partition_by), _statistics(file.metadata, statistics)
+        files.append(DataFile(f"{table}/{relative}", file.metadata.num_rows, partition, *bounds, file.size))
     return files
-
-
-def _split_by(rows: pa.Table, keys: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Return the rows of each combination of values of the columns `keys`, without these columns."""
-    if not keys:
-        if rows.num_rows:
-            yield {}, rows
-        return
-    for values in rows.group_by(list(keys)).aggregate([]).to_pylist():
-        matches = [pc.is_null(rows[k]) if value is None else pc.equal(rows[k], value) for k, value in values.items()]
-        yield values, rows.filter(reduce(pc.and_, matches)).drop_columns(list(keys))
 
 
 def describe_files(

@@ -204,8 +204,8 @@ class Lakehouse:
 
     def read_decisions(self) -> dict[str, Decision]:
         """Return id of a statement -> the first decision about it, without Spark."""
-        rows = self.decisions.fetch(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
-        newest_first = sorted(rows.to_pylist(), key=lambda r: r["decided_at"], reverse=True)
+        rows = self.decisions.fetch_rows(self.decisions.files(), "statement_id", "verdict", "read_as", "decided_at")
+        newest_first = sorted(rows, key=lambda r: r["decided_at"], reverse=True)
         return {r["statement_id"]: Decision(DecisionVerdict(r["verdict"]), r["read_as"]) for r in newest_first}
 
     @cached_property
@@ -215,7 +215,7 @@ class Lakehouse:
 
     def kept_schemas(self) -> dict[SchemaId, str | None]:
         """Return schema id -> the kept text of the schema, without Spark; None if the registry had no schema of this id."""
-        rows = self.registry_schemas.fetch(self.registry_schemas.files(), "id_kind", "id", "schema").to_pylist()
+        rows = self.registry_schemas.fetch_rows(self.registry_schemas.files(), "id_kind", "id", "schema")
         # A schema that was missing at first may have been fetched later, so rows with a schema win.
         rows.sort(key=lambda row: row["schema"] is not None)
         return {SchemaId(IdKind(row["id_kind"]), row["id"]): row["schema"] for row in rows}
@@ -227,7 +227,7 @@ class Lakehouse:
 
     def load_rows(self) -> list[dict[str, Any]]:
         """Return the rows of initial_load by their number, without Spark."""
-        rows = self.loads.fetch(self.loads.files(), *INITIAL_LOAD.columns.names).to_pylist()
+        rows = self.loads.fetch_rows(self.loads.files(), *INITIAL_LOAD.columns.names)
         return sorted(rows, key=lambda r: r["number"])
 
     @property
@@ -256,8 +256,7 @@ class Lakehouse:
     def released_tables(self) -> set[tuple[str, str]]:
         """Return every source table that has a released row, read from the layouts of the rows."""
         files = self.released_changes.files(kind=str(ReleasedKind.LAYOUT))
-        rows = self.released_changes.fetch(files, "database", "table").to_pylist()
-        return {(r["database"], r["table"]) for r in rows}
+        return {(r["database"], r["table"]) for r in self.released_changes.fetch_rows(files, "database", "table")}
 
     @cached_property
     def quarantine(self) -> LakeTable[QuarantineCursor]:

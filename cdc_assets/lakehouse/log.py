@@ -53,10 +53,14 @@ class DataFile:
 
 
 class TableLog:
-    """The version of a table that was the newest when this object was created."""
+    """The version of a table that was the newest when this object was created.
+
+    Attributes:
+        table: the table at this version, for a commit that must follow right after it.
+    """
 
     def __init__(self, table: DeltaTable, uri: str) -> None:
-        self._table, self._uri = table, uri.rstrip("/")
+        self.table, self._uri = table, uri.rstrip("/")
 
     @classmethod
     def of(cls, uri: str, store: Store) -> "TableLog | None":
@@ -67,20 +71,15 @@ class TableLog:
             return None
 
     @property
-    def table(self) -> DeltaTable:
-        """The table at this version, for a commit that must follow right after it."""
-        return self._table
-
-    @property
     def version(self) -> int:
         """The number of this version."""
-        return int(self._table.version())
+        return int(self.table.version())
 
     def commits(self) -> Iterator[Commit]:
         """Return the commits that the log still has, newest first."""
         seen = 0
         for limit in _COMMITS_AT_ONCE:
-            entries = self._newest_entry if limit == 1 else self._table.history(limit)
+            entries = self._newest_entry if limit == 1 else self.table.history(limit)
             for entry in entries[seen:]:
                 yield Commit(
                     entry["version"],
@@ -96,16 +95,16 @@ class TableLog:
     @cached_property
     def _newest_entry(self) -> list[dict[str, Any]]:
         """The newest commit, in a list. Its file is read once, as all stages read the cursor in it."""
-        return self._table.history(1)
+        return self.table.history(1)
 
     def schema(self) -> str:
         """Return the table's columns, as the JSON text of a Spark schema."""
-        return str(self._table.schema().to_json())
+        return str(self.table.schema().to_json())
 
     @property
     def properties(self) -> dict[str, str]:
         """The table properties."""
-        return dict(self._table.metadata().configuration)
+        return dict(self.table.metadata().configuration)
 
     @property
     def has_widened_types(self) -> bool:
@@ -119,7 +118,7 @@ class TableLog:
         They are not if columns are mapped, types were widened, or rows are marked as deleted.
         """
         has_mapping = self.properties.get("delta.columnMapping.mode", "none") != "none"
-        has_vectors = self.may_have_deletion_vectors and pa.table(self._table.deletion_vectors()).num_rows > 0
+        has_vectors = self.may_have_deletion_vectors and pa.table(self.table.deletion_vectors()).num_rows > 0
         return not (has_mapping or self.has_widened_types or has_vectors)
 
     def has_same_features(self, other: "TableLog") -> bool:
@@ -134,7 +133,7 @@ class TableLog:
 
     @property
     def _features(self) -> list[str]:
-        return self._table.protocol().writer_features or []
+        return self.table.protocol().writer_features or []
 
     @cached_property
     def physical_names(self) -> dict[str, str]:
@@ -151,7 +150,7 @@ class TableLog:
 
     @cached_property
     def _actions(self) -> pa.Table:
-        return pa.table(self._table.get_add_actions())
+        return pa.table(self.table.get_add_actions())
 
     def _file(self, row: Mapping[str, Any]) -> DataFile:
         return DataFile(

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_assets.lakehouse.schema import literal, quoted
+from cdc_assets.lakehouse.schema import literal, quoted, without_views
 from cdc_assets.lakehouse.table import LakeTable
 
 T = TypeVar("T")
@@ -66,12 +66,12 @@ class Arrow(Engine[pa.Table]):
     def run(self, sql: str, tables: Tables) -> pa.Table:
         """Answer a SELECT in this process."""
         rows = self._reader(sql, tables).read_all()
-        return rows.cast(_without_views(rows.schema))
+        return rows.cast(without_views(rows.schema))
 
     def batches(self, sql: str, tables: Tables) -> Iterator[pa.RecordBatch]:
         """Answer a SELECT batch by batch, in the order in which the engine's threads finish them."""
         reader = self._reader(sql, tables)
-        schema = _without_views(reader.schema)
+        schema = without_views(reader.schema)
         return (batch.cast(schema) for batch in reader)
 
     def fetch(self, sql: str, tables: Tables) -> pa.Table:
@@ -126,14 +126,3 @@ def engine_for(session: Callable[[], SparkSession], *tables: LakeTable[Any]) -> 
     """Return the engine that reads all these tables: deltalake's, unless one of them needs Spark."""
     logs = [table.log() for table in tables]
     return Spark(session()) if any(log is not None and log.has_widened_types for log in logs) else Arrow()
-
-
-def _without_views(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with plain strings and bytes in place of views, which not every consumer of Arrow reads."""
-    return pa.schema([f.with_type(_without_view(f.type)) for f in schema])
-
-
-def _without_view(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_without_view(f.type)) for f in kind])
-    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)

@@ -6,9 +6,10 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from cdc_assets.lakehouse.change_events import CHANGE_EVENTS
 from cdc_assets.lakehouse.cursor import Cursor
 from cdc_assets.lakehouse.initial_load import RefusedLoad
-from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, STRING, array, column, struct
+from cdc_assets.lakehouse.schema import BIGINT, BOOLEAN, INT, STRING, array, column
 from cdc_assets.lakehouse.table import Definition
 from cdc_assets.tso import time_text
 
@@ -24,9 +25,8 @@ class HoldReason(StrEnum):
     TYPE = "type"  # an event breaks a type mapping
     LINKED = "linked"  # a statement names this table and another one, which is held
     LOAD = "load"  # the table's dump cannot be loaded
-    WRITE = (
-        "write"  # two writes of the history failed; only the stage history knows this hold, no release cursor has it
-    )
+    # Two writes of the history failed; only the stage history knows this hold, no release cursor has it.
+    WRITE = "write"
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,14 @@ class Transactions:
     Attributes:
         marked: whether the feed has had markers.
         bounds: topic -> partition -> the first offset that is held back.
-        lowest: the lowest commit_ts of the events that are held back; 0 without one.
         oldest: the oldest raw batch of the events and markers that are held back; 0 without one.
-        tables: [database, table] of every table that the feed has had events of.
+        tables: (database, table) of every table that the feed has had events of.
     """
 
     marked: bool = False
     bounds: dict[str, dict[str, int]] = field(default_factory=dict)
-    lowest: int = 0
     oldest: int = 0
-    tables: list[list[str]] = field(default_factory=list)
+    tables: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -294,10 +292,12 @@ class ReleasedKind(StrEnum):
     DDL = "ddl"
     LAYOUT = "layout"  # the text of a column layout, which rows of this release name by its hash
     LOADED = "loaded"  # a row of a dump
-    REPEAT = (
-        "repeat"  # without watermarks: a change of an earlier release that has duplicates among this release's events
-    )
+    # Without watermarks: a change of an earlier release that has duplicates among this release's events.
+    REPEAT = "repeat"
 
+
+# The columns that a change, or a statement, takes from its event as they are.
+_SAME_IN_EVENTS = ("ddl_type", "ddl_statement", "schema_version", "table_id", "source_ms", "source")
 
 RELEASED_CHANGES = Definition(
     columns=StructType(
@@ -355,16 +355,7 @@ RELEASED_CHANGES = Definition(
                 "Of kind layout: the text; its commit_ts is the lowest of the rows that have this layout.",
             ),
             column("last_ts", BIGINT, "Of kind layout: the highest commit_ts of the rows that have this layout."),
-            column("ddl_type", STRING, "The kind of statement, as the message states it."),
-            column("ddl_statement", STRING, "The statement's text."),
-            column("schema_version", BIGINT, "The schema's number, from protocols that have one."),
-            column("table_id", BIGINT, "The table's number, from protocols that have one."),
-            column("source_ms", BIGINT, "Milliseconds of the source's clock."),
-            column(
-                "source",
-                struct(server_id=BIGINT, file=STRING, position=BIGINT, row=INT, gtid=STRING),
-                "Position in the MySQL binlog, from protocols that state it.",
-            ),
+            *(CHANGE_EVENTS.columns[name] for name in _SAME_IN_EVENTS),
         ]
     ),
     cursor=ReleaseCursor,

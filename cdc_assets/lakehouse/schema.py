@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -55,6 +56,17 @@ def conform(frame: DataFrame, schema: StructType) -> DataFrame:
         return name if types[target.name].simpleString() == kind else f"CAST({name} AS {kind}) AS {name}"
 
     return frame.selectExpr(*map(expression, schema))
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with plain strings and bytes in place of views, which not every consumer of Arrow reads."""
+    return pa.schema([f.with_type(_without_view(f.type)) for f in schema])
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_without_view(f.type)) for f in kind])
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def literal(text: str) -> str:

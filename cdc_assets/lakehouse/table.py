@@ -3,7 +3,6 @@
 This module is long because reads, staged files and commits all depend on the table's log and cursor.
 """
 
-import contextlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from pyspark.sql.types import StructType
 from cdc_assets.lakehouse.cursor import COMMIT, RUN, Cursor, CursorError, read_note
 from cdc_assets.lakehouse.files import add_actions, describe_files, write_files, write_rows
 from cdc_assets.lakehouse.log import Commit, DataFile, Logs, TableLog
-from cdc_assets.lakehouse.schema import frame_of, literal, quoted, set_properties
+from cdc_assets.lakehouse.schema import frame_of, literal, quoted, set_properties, without_views
 from cdc_assets.spark.session import temporary_settings
 from cdc_assets.stores.storage import Store
 
@@ -86,7 +85,6 @@ class CursorWithCommit(Generic[C]):
 class Staged:
     """Data files that are written and not yet part of the table."""
 
-    name: str
     files: list[DataFile]
 
     @property
@@ -95,11 +93,11 @@ class Staged:
         return sum(f.rows for f in self.files)
 
     def __add__(self, other: "Staged") -> "Staged":
-        return Staged(self.name, [*self.files, *other.files])
+        return Staged([*self.files, *other.files])
 
     def in_partition(self, **partition: object) -> "Staged":
         """Return the files of one partition."""
-        return Staged(self.name, [f for f in self.files if all(f.partition[k] == v for k, v in partition.items())])
+        return Staged([f for f in self.files if all(f.partition[k] == v for k, v in partition.items())])
 
 
 def _check_nothing() -> None:
@@ -146,43 +144,28 @@ class LakeTable(Generic[C]):
         first = files.get_file_info([f"{path}/{0:020}.json", f"{path}/_last_checkpoint"])
         return any(info.is_file for info in first)
 
-    @property
-    def _log_options(self) -> dict[str, str]:
-        return self.store.deltalake_options(self.path)
-
     def cursor_with_commit(self) -> CursorWithCommit[C] | None:
         """Return the newest cursor with its commit; None if no row has been written.
 
         Raises:
             CursorError: the table has rows and no cursor, or a cursor that cannot be used.
         """
-        log = self.log()
-        return self._newest_cursor(log) if log else None
-
-    def _newest_cursor(self, log: TableLog) -> CursorWithCommit[C] | None:
-        newest = next(self._cursors_with_commits(log), None)
-        if newest is not None:
-            return newest
-        if any(file.rows for file in log.files()):
+        newest = next(self.cursors_with_commits(), None)
+        if newest is None and any(file.rows for file in self.files()):
             raise CursorError(
                 f"{self.name}: the table has rows, and no commit in its log has a cursor that says how far they reach: "
                 "restore the log, or run the job rebuild"
             )
-        return None
+        return newest
 
     def cursor(self) -> C | None:
         """Return the newest cursor; None if no row has been written."""
         newest = self.cursor_with_commit()
         return newest.cursor if newest else None
 
-    def _cursors_with_commits(self, log: TableLog) -> Iterator[CursorWithCommit[C]]:
-        for commit in log.commits():
-            if (values := read_note(commit.note)) is not None:
-                try:
-                    cursor = self.definition.cursor.of(values)
-                except CursorError as error:
-                    raise CursorError(f"{self.name}: {error}") from None
-                yield CursorWithCommit(cursor, commit, values.get(RUN))
+    def last_cursor(self) -> C:
+        """Return the newest cursor; one with sequence 0 if no row has been written."""
+        return self.cursor() or self.definition.cursor(sequence=0)
 
     def cursors_with_commits(self) -> Iterator[CursorWithCommit[C]]:
         """Return the cursors that the log still has, newest first, with their commits.
@@ -191,7 +174,13 @@ class LakeTable(Generic[C]):
         of these commits is the one that wrote the rows.
         """
         log = self.log()
-        yield from self._cursors_with_commits(log) if log else ()
+        for commit in log.commits() if log else ():
+            if (values := read_note(commit.note)) is not None:
+                try:
+                    cursor = self.definition.cursor.of(values)
+                except CursorError as error:
+                    raise CursorError(f"{self.name}: {error}") from None
+                yield CursorWithCommit(cursor, commit, values.get(RUN))
 
     def cursors(self) -> Iterator[C]:
         """Return the cursors that the log still has, newest first, each once."""
@@ -214,28 +203,22 @@ class LakeTable(Generic[C]):
         Args:
             files: the files.
             columns: the columns to read.
-            reduce_part: applied to each bounded part of the rows, so that not all rows are in memory at once; None: read
-                whole files.
+            reduce_part: applied to each bounded part of the rows, so that not all rows are in memory at once.
         """
-        if reduce_part:
-            tables = list(map(reduce_part, self.fetch_parts(files, *columns)))
-        else:
-            tables = list(self._read(files, columns, _read_file))
+        parts = self.fetch_parts(files, *columns)
+        tables = list(map(reduce_part, parts) if reduce_part else parts)
         if not tables:
             return pa.table({c: pa.array([]) for c in columns})
         # Permissive, because some writers declare a column as never NULL, and others, such as OPTIMIZE, do not.
         return pa.concat_tables(tables, promote_options="permissive")
 
+    def fetch_rows(self, files: Iterable[DataFile], *columns: str) -> list[dict[str, Any]]:
+        """Return the rows of these files like `fetch`, as Python values."""
+        rows: list[dict[str, Any]] = self.fetch(files, *columns).to_pylist()
+        return rows
+
     def fetch_parts(self, files: Iterable[DataFile], *columns: str) -> Iterator[pa.Table]:
         """Return the rows of these files like `fetch`, in parts of bounded size."""
-        return self._read(files, columns, _read_row_groups)
-
-    def _read(
-        self,
-        files: Iterable[DataFile],
-        columns: Sequence[str],
-        read_tables: Callable[[parquet.ParquetFile, list[str]], Iterable[pa.Table]],
-    ) -> Iterator[pa.Table]:
         keys = set(self.definition.partition_by)
         inner = [c for c in columns if c not in keys]
         for file in files:
@@ -244,11 +227,13 @@ class LakeTable(Generic[C]):
                 data = parquet.ParquetFile(source)
                 mapped_log = not set(inner) <= set(data.schema_arrow.names) and self.log()
                 names = [mapped_log.physical_names[c] for c in inner] if mapped_log else inner
-                for part in read_tables(data, names):
-                    rows = part.select(names).rename_columns(inner)
+                for number in range(data.num_row_groups):
+                    rows = data.read_row_group(number, names).select(names).rename_columns(inner)
                     for key in (c for c in columns if c in keys):
                         rows = rows.append_column(key, pa.array([file.partition[key]] * rows.num_rows))
-                    yield _without_views(rows.select(columns))
+                    rows = rows.select(columns)
+                    # The files of deltalake's DELETE and UPDATE are read as views.
+                    yield rows.cast(without_views(rows.schema))
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if the table does not exist."""
@@ -267,7 +252,7 @@ class LakeTable(Generic[C]):
                 mode="ignore",
                 partition_by=list(self.definition.partition_by),
                 configuration=self.definition.settings,
-                storage_options=self._log_options,
+                storage_options=self.store.deltalake_options(self.path),
                 raise_if_key_not_exists=False,  # With True deltalake accepts Delta's own properties only.
             )
         except (CommitFailedError, DeltaError):
@@ -352,7 +337,7 @@ class LakeTable(Generic[C]):
         folder, it = uuid.uuid4().hex, self.definition
         keys = [*([by] if by else []), *it.partition_by]
         write_files(rows, self.path, folder, keys)
-        return Staged(folder, describe_files(self.path, folder, keys, it.statistics, self.store, by))
+        return Staged(describe_files(self.path, folder, keys, it.statistics, self.store, by))
 
     def stage_partition(self, rows: DataFrame, folder: str, **partition: bool) -> None:
         """Write rows of one partition into files below `folder`; the rows have no partition columns."""
@@ -361,15 +346,13 @@ class LakeTable(Generic[C]):
 
     def list_staged(self, folder: str) -> Staged:
         """Return the files that were staged into a folder."""
-        files = describe_files(self.path, folder, self.definition.partition_by, self.definition.statistics, self.store)
-        return Staged(folder, files)
+        it = self.definition
+        return Staged(describe_files(self.path, folder, it.partition_by, it.statistics, self.store))
 
     def stage_rows(self, rows: Sequence[Mapping[str, Any]]) -> Staged:
         """Write a small number of Python rows like `stage`, without Spark; a column that a row lacks is NULL."""
         folder, it = uuid.uuid4().hex, self.definition
-        return Staged(
-            folder, write_rows(rows, self.path, folder, it.columns, it.partition_by, it.statistics, self.store)
-        )
+        return Staged(write_rows(rows, self.path, folder, it.columns, it.partition_by, it.statistics, self.store))
 
     def commit(self, staged: Staged, cursor: C, *, replaces: bool = False) -> None:
         """Add staged files to the table and advance the cursor, in one commit; create the table if it does not exist.
@@ -416,11 +399,11 @@ class LakeTable(Generic[C]):
 
     def _log_before(self, cursor: C) -> TableLog:
         """Return the log at the newest version, whose cursor must be the one right before `cursor`."""
-        log = self.log()
+        table = self.at_current_version()
+        log = table.log()
         if log is None:
             raise ConcurrentRunError(f"{self.name}: the table was deleted while this run was writing to it.")
-        newest = self._newest_cursor(log)
-        if (newest.cursor.sequence if newest else 0) != cursor.sequence - 1:
+        if table.last_cursor().sequence != cursor.sequence - 1:
             raise ConcurrentRunError(self._concurrent_message(cursor))
         return log
 
@@ -438,11 +421,13 @@ class LakeTable(Generic[C]):
         self.before_commits()
         commit = uuid.uuid4().hex
         transaction = {_TXN_APP_CONF: self.name, _TXN_VERSION_CONF: str(cursor.sequence)}
-        with (
-            temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **transaction}),
-            self._name_conflicts(cursor),
-        ):
-            change(DeltaTable.forPath(session, self.path))
+        with temporary_settings(session, {_NOTE_CONF: cursor.text(commit), **transaction}):
+            try:
+                change(DeltaTable.forPath(session, self.path))
+            except Exception as error:
+                if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+                    raise ConcurrentRunError(self._concurrent_message(cursor)) from error
+                raise
         # Delta skips a transaction version that is already committed, without an error. The other run may have written the
         # very same cursor, so only the commit's own name shows whether this run made the commit.
         own = self._find_commit(commit, cursor)
@@ -455,16 +440,6 @@ class LakeTable(Generic[C]):
         self.before_commits()
         with temporary_settings(session, {_NOTE_CONF: cursor.text(uuid.uuid4().hex)}):
             change(DeltaTable.forPath(session, self.path))
-
-    @contextlib.contextmanager
-    def _name_conflicts(self, cursor: C) -> Iterator[None]:
-        """Raise Delta's errors about concurrent commits as `ConcurrentRunError`."""
-        try:
-            yield
-        except Exception as error:
-            if "ConcurrentTransaction" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
-                raise ConcurrentRunError(self._concurrent_message(cursor)) from error
-            raise
 
     def _find_commit(self, name: str, cursor: C) -> Commit | None:
         """Return the commit that has this name in its note; None if the log has none since the cursor before `cursor`."""
@@ -495,24 +470,6 @@ class _FixedVersion(LakeTable[C]):
     def log(self) -> TableLog | None:
         """Return the log at the fixed version; None if the table did not exist."""
         return self.fixed_log
-
-
-def _read_file(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
-    yield data.read(names)
-
-
-def _read_row_groups(data: parquet.ParquetFile, names: list[str]) -> Iterator[pa.Table]:
-    return (data.read_row_group(number, names) for number in range(data.num_row_groups))
-
-
-_TYPE_OF_VIEW = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
-def _without_views(rows: pa.Table) -> pa.Table:
-    """Return the rows with plain strings and bytes: the files of deltalake's DELETE and UPDATE are read as views."""
-    if not any(f.type in _TYPE_OF_VIEW for f in rows.schema):
-        return rows
-    return rows.cast(pa.schema([f.with_type(_TYPE_OF_VIEW.get(f.type, f.type)) for f in rows.schema]))
 
 
 def _select_list(columns: StructType, partition: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The interface of the gates, and the types that they share."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,9 +11,11 @@ from typing import Any, ClassVar, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import first_true
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold
 from cdc_assets.release.late import LateEvents
+from cdc_assets.release.new_events import NewEvents
 
 QualifiedName = tuple[str, str]  # database, table
 # The column that a hold's position is of: commit_ts, or the raw batch where commit_ts does not give the order.
@@ -53,7 +54,8 @@ class EventGroup:
         batch: the oldest raw batch.
         moved: how many of them change their key.
         keys: hashes of each event's key and the columns `Gate.group_columns`; empty in a run with many events.
-        sample: the layout, JDBC codes, schema version, table id and key columns of one event.
+        sample: the layout, JDBC codes, key columns, table id, schema version, coordinates and Kafka time of the event with
+            the lowest commit_ts.
         read: of a connector snapshot's reads: topic, binlog file and position; None for other events.
         markers: of a protocol with connector snapshots: the distinct values of `detail`.
         first_ms: with `markers`: the lowest Kafka time, in milliseconds.
@@ -119,11 +121,19 @@ class Gate(ABC):
         group_columns: the columns that, beside the key, group the events that must be compared with each other.
         axis: the column that the positions of holds are of.
         moves_changes: whether a change may have a larger commit_ts than its event.
+        new: the run's input.
+        cursor: the cursor of the release before.
+        retried: the holds whose reason may be gone.
+        held_before: the hold positions until this run.
     """
 
     group_columns: ClassVar[tuple[str, ...]]
     axis: ClassVar[Axis]
     moves_changes: ClassVar[bool] = False
+
+    def __init__(self, new: NewEvents, retried: Sequence[Hold]) -> None:
+        self.new, self.cursor, self.retried = new, new.cursor, retried
+        self.held_before = self.hold_positions(self.cursor.holds)
 
     def hold_positions(self, holds: Iterable[Hold]) -> HoldPositions:
         """Return the position from which on each table of a list of holds is held."""
@@ -144,18 +154,13 @@ class Gate(ABC):
 
     @abstractmethod
     def releases_statement(
-        self,
-        statement: Mapping[str, Any],
-        tables: AbstractSet[QualifiedName],
-        before: HoldPositions,
-        after: HoldPositions,
+        self, statement: Mapping[str, Any], tables: AbstractSet[QualifiedName], after: HoldPositions
     ) -> bool:
         """Return whether a DDL event is in the window.
 
         Args:
             statement: the DDL event.
             tables: the tables that it names.
-            before: the hold positions until this run.
             after: the hold positions from this run on.
         """
 
@@ -192,18 +197,18 @@ class Gate(ABC):
 
 def hold_position(held: HoldPositions) -> Column:
     """Return the position from which on an event's table is held, BIGINT; NULL if the table is not held."""
-    return functools.reduce(
-        lambda when, each: when.when(
-            (F.col("database") == each[0][0]) & (F.col("table") == each[0][1]), F.lit(each[1])
-        ),
-        held.items(),
-        F.when(F.lit(False), F.lit(0).cast("bigint")),
-    )
+    cases = [((F.col("database") == d) & (F.col("table") == t), F.lit(position)) for (d, t), position in held.items()]
+    return first_true((F.lit(False), F.lit(0).cast("bigint")), *cases)
 
 
 def find_hold_positions(holds: Iterable[Hold], axis: Axis) -> HoldPositions:
     """Return the position on an axis from which on each table of a list of holds is held."""
-    return {(h.database, h.table): h.since if axis == "commit_ts" else h.batch for h in holds}
+    return {(h.database, h.table): position_of(h, axis) for h in holds}
+
+
+def position_of(hold: Hold, axis: Axis) -> int:
+    """Return the position of a hold on an axis."""
+    return hold.since if axis == "commit_ts" else hold.batch
 
 
 def is_in_held_batch(held: HoldPositions) -> Column:

@@ -50,32 +50,31 @@ def split_key_changes(events: DataFrame) -> DataFrame:
     return events.select(*kept, split)
 
 
-def number_copies(split: DataFrame) -> DataFrame:
+def add_copies(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
     """Add `copy` INT: the number of a change among the equal changes of a table without a key, from 1 (deletes: from -1).
 
     Of tables with a key it is 0. A restarted changefeed sends the stream from an earlier commit_ts on. The numbers begin at
     1 in each such pass over the stream, so that the first copy of one pass is a duplicate of the first copy of another.
-    """
-    in_kafka = Window.partitionBy("topic", "partition", "database", "table").orderBy("offset", "index", "piece")
-    rewound = F.coalesce((F.col("commit_ts") < F.lag("commit_ts").over(in_kafka)).cast("int"), F.lit(0))
-    passes = split.withColumn("rewound", rewound).withColumn("pass", F.sum("rewound").over(in_kafka))
-    equal = Window.partitionBy("database", "table", "key", "commit_ts", "piece_op", "topic", "partition", "pass")
-    copy = F.row_number().over(equal.orderBy("offset", "index"))
-    signed = F.when(F.col("piece_op") == _DELETE, -copy).otherwise(copy)
-    return passes.withColumn("copy", F.when(F.size("key_columns") == 0, signed).otherwise(0)).drop("rewound", "pass")
-
-
-def add_copies(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
-    """Add `copy` to the pieces of `split_key_changes`, as `number_copies` does.
 
     Args:
-        split: the pieces.
+        split: the pieces of `split_key_changes`.
         has_unkeyed: whether tables without a key may be among them. Only their rows are numbered.
     """
     if not has_unkeyed:
         return split.withColumn("copy", F.lit(0))
     is_keyless = F.size("key_columns") == 0
-    return split.where(~is_keyless).withColumn("copy", F.lit(0)).unionByName(number_copies(split.where(is_keyless)))
+    in_kafka = Window.partitionBy("topic", "partition", "database", "table").orderBy("offset", "index", "piece")
+    rewound = F.coalesce((F.col("commit_ts") < F.lag("commit_ts").over(in_kafka)).cast("int"), F.lit(0))
+    equal = Window.partitionBy("database", "table", "key", "commit_ts", "piece_op", "topic", "partition", "pass")
+    copy = F.row_number().over(equal.orderBy("offset", "index"))
+    numbered = (
+        split.where(is_keyless)
+        .withColumn("rewound", rewound)
+        .withColumn("pass", F.sum("rewound").over(in_kafka))
+        .withColumn("copy", F.when(F.col("piece_op") == _DELETE, -copy).otherwise(copy))
+        .drop("rewound", "pass")
+    )
+    return split.where(~is_keyless).withColumn("copy", F.lit(0)).unionByName(numbered)
 
 
 def merge_changes(split: DataFrame, *, joins_pairs: bool = True) -> DataFrame:

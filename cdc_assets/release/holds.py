@@ -6,19 +6,18 @@ from collections.abc import Set as AbstractSet
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason, ReleaseCursor
 from cdc_assets.lakehouse.type_observations import Refused
-from cdc_assets.release.base import Axis, Gate, HoldPositions, QualifiedName, find_hold_positions
+from cdc_assets.release.base import Axis, Gate, QualifiedName, position_of
 from cdc_assets.release.statements import DdlEvent
 
 
-def find_type_holds(refused: Iterable[Refused], gate: Gate, cursor: ReleaseCursor, before: HoldPositions) -> list[Hold]:
+def find_type_holds(refused: Iterable[Refused], gate: Gate) -> list[Hold]:
     """Return the holds of tables with events that break a type mapping. They begin after all released events.
 
     Args:
         refused: the tables that the type check refuses.
         gate: the gate.
-        cursor: the cursor of the release before.
-        before: the hold positions until this run.
     """
+    cursor, before = gate.cursor, gate.held_before
     holds = []
     for each in refused:
         name = each.database, each.table
@@ -31,20 +30,14 @@ def find_type_holds(refused: Iterable[Refused], gate: Gate, cursor: ReleaseCurso
     return holds
 
 
-def find_load_holds(
-    cursor: ReleaseCursor,
-    gate: Gate,
-    before: HoldPositions,
-    read_released_tables: Callable[[], AbstractSet[QualifiedName]],
-) -> list[Hold]:
+def find_load_holds(gate: Gate, read_released_tables: Callable[[], AbstractSet[QualifiedName]]) -> list[Hold]:
     """Return the holds of tables whose dump cannot be loaded and that have no released change.
 
     Args:
-        cursor: the cursor of the release before, with the refused loads.
         gate: the gate.
-        before: the hold positions until this run.
         read_released_tables: returns the tables that have released changes.
     """
+    cursor, before = gate.cursor, gate.held_before
     waiting = {(h.database, h.table) for h in cursor.holds if h.reason == HoldReason.LOAD}
     holds = []
     for each in cursor.refused:
@@ -60,7 +53,7 @@ def find_load_holds(
 
 
 def find_retried_holds(
-    cursor: ReleaseCursor, schema_sequence: int, settings: str, read_refused: Callable[[], Sequence[Refused]]
+    cursor: ReleaseCursor, schema_sequence: int, settings: str, refused: Sequence[Refused]
 ) -> Sequence[Hold]:
     """Return the holds whose reason may be gone: all of them if anything that holds depend on has changed, else none.
 
@@ -68,20 +61,16 @@ def find_retried_holds(
         cursor: the cursor of the release before.
         schema_sequence: the sequence of table_schemas.
         settings: the feed's settings that the holds depend on.
-        read_refused: returns the tables that the type check refuses now.
+        refused: the tables that the type check refuses now.
     """
-    if not cursor.holds:
-        return []
     if schema_sequence > cursor.schemas or settings != cursor.settings:
         return cursor.holds
     refused_loads = {(r.database, r.table) for r in cursor.refused}
     if any(h.reason == HoldReason.LOAD and (h.database, h.table) not in refused_loads for h in cursor.holds):
         return cursor.holds
+    by_table = {(r.database, r.table): r for r in refused}
     type_holds = [h for h in cursor.holds if h.reason == HoldReason.TYPE]
-    if not type_holds:
-        return []
-    refused = {(r.database, r.table): r for r in read_refused()}
-    has_moved = any(_has_moved(h, refused.get((h.database, h.table))) for h in type_holds)
+    has_moved = any(_has_moved(h, by_table.get((h.database, h.table))) for h in type_holds)
     return cursor.holds if has_moved else []
 
 
@@ -95,7 +84,6 @@ def add_statement_holds(
     statements: Sequence[tuple[DdlEvent, AbstractSet[QualifiedName]]],
     feed: Feed,
     gate: Gate,
-    before: HoldPositions,
     explain: Callable[[DdlEvent, set[QualifiedName]], str | None],
 ) -> list[Hold]:
     """Return the list of holds, one a table, with those that DDL events add.
@@ -108,13 +96,12 @@ def add_statement_holds(
         statements: each DDL event with the tables that it may change.
         feed: the feed.
         gate: the gate.
-        before: the hold positions until this run.
         explain: returns why a DDL event waits for a decision, given its tables that the feed takes; None: it does not.
     """
     axis = gate.axis
     candidates = [(event, {name for name in names if feed.takes(*name)}) for event, names in statements]
     waiting = sorted(
-        ((event, tables) for event, tables in candidates if gate.releases_statement(event.row, tables, before, {})),
+        ((event, tables) for event, tables in candidates if gate.releases_statement(event.row, tables, {})),
         key=lambda s: (s[0].row[axis], s[0].row["commit_ts"]),
     )
     result, linked_before = keep_earliest(holds, axis), None
@@ -140,10 +127,7 @@ def keep_earliest(holds: Iterable[Hold], axis: Axis) -> list[Hold]:
     earliest: dict[QualifiedName, Hold] = {}
     for hold in holds:
         name = hold.database, hold.table
-        if (
-            name not in earliest
-            or find_hold_positions([hold], axis)[name] < find_hold_positions([earliest[name]], axis)[name]
-        ):
+        if name not in earliest or position_of(hold, axis) < position_of(earliest[name], axis):
             earliest[name] = hold
     return list(earliest.values())
 

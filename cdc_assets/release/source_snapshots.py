@@ -6,7 +6,7 @@ same position or at another. A table without rows has no reads, so nothing shows
 in `table_scans`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,8 +103,13 @@ def list_ended_tables(before: Sequence[SourceSnapshot], after: Sequence[SourceSn
 
 def keep_unended(snapshots: Sequence[SourceSnapshot]) -> list[SourceSnapshot]:
     """Return the snapshots that may go on: those after the last one of their table that has ended."""
-    ends = {(s.database, s.table): s.at for s in sorted(snapshots, key=lambda s: s.at) if s.ended}
+    ends = _find_newest(s for s in snapshots if s.ended)
     return [s for s in snapshots if s.at > ends.get((s.database, s.table), -1)]
+
+
+def _find_newest(snapshots: Iterable[SourceSnapshot]) -> dict[QualifiedName, int]:
+    """Return (database, table) -> `at` of the table's newest snapshot."""
+    return {(s.database, s.table): s.at for s in sorted(snapshots, key=lambda s: s.at)}
 
 
 def _key(snapshot: SourceSnapshot) -> _Key:
@@ -169,9 +174,8 @@ def _end_by_changes(
     for g in window:
         if g.read is None:
             changed[g.database, g.table] = max(g.last_ms, changed.get((g.database, g.table), 0))
-    newest: dict[QualifiedName, SourceSnapshot] = {}
-    for s in sorted(snapshots, key=lambda s: s.at):
-        newest[s.database, s.table] = s  # a snapshot that was broken off is older than the one that replaces it
+    # A snapshot that was broken off is older than the one that replaces it.
+    newest = {(s.database, s.table): s for s in sorted(snapshots, key=lambda s: s.at)}
 
     def ends(s: SourceSnapshot) -> bool:
         name = s.database, s.table
@@ -182,8 +186,5 @@ def _end_by_changes(
 
 def _drop_superseded(snapshots: list[SourceSnapshot]) -> list[SourceSnapshot]:
     """Drop the incomplete snapshots that are older than a complete one of their table."""
-    complete: dict[QualifiedName, int] = {}
-    for s in snapshots:
-        if s.release:
-            complete[s.database, s.table] = max(s.at, complete.get((s.database, s.table), s.at))
+    complete = _find_newest(s for s in snapshots if s.release)
     return [s for s in snapshots if s.release or s.at > complete.get((s.database, s.table), -1)]

@@ -172,16 +172,10 @@ def _changes_table(event: DdlEvent, name: QualifiedName, schema_rows: Sequence[M
     actions = [a for table, of_table in statement.changes if table == name for a in of_table]
     if any(isinstance(a, MoveRows | RenameTable) for a in actions):
         return True
+    shapes = [r for r in schema_rows if (r["database"], r["table"]) == name and r["columns"] is not None]
     after = [r for r in event.schema_rows if (r["database"], r["table"]) == name and r["columns"] is not None]
-    earlier = [
-        r
-        for r in schema_rows
-        if (r["database"], r["table"]) == name
-        and r["columns"] is not None
-        and after
-        and r["sequence"] < after[0]["sequence"]
-    ]
-    if after and earlier:
+    earlier = [r for r in shapes if after and r["sequence"] < after[0]["sequence"]]
+    if earlier:
         before = max(earlier, key=lambda r: r["sequence"])
         return any(before[c] != after[-1][c] for c in _SHAPE)
     return any(not _is_index_action(action) for action in actions)

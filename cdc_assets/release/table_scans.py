@@ -12,7 +12,7 @@ it and sends some events again, notifications included. So the earliest beginnin
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from cdc_assets import binlog
 from cdc_assets.lakehouse.change_events import PARTIAL_SNAPSHOT, Op
 from cdc_assets.lakehouse.released_changes import LogPlace, TableScan
+from cdc_assets.lakehouse.schema import BIGINT, INT, STRING, frame_of, struct
 from cdc_assets.release.base import EventGroup, Part
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
@@ -32,33 +33,25 @@ _DONE = {"SUCCEEDED", "EMPTY"}
 _Key = tuple[str, str, int]  # database, table, commit_ts at which the snapshot began
 
 
-@dataclass
-class _BegunSnapshot:
-    """A snapshot that a connector has begun: its id, the commit_ts and Kafka time of its beginning, whether it ended."""
-
-    id: str
-    at: int
-    first: int
-    ended: bool = False
-
-
 def parse_scans(notifications: Iterable[Mapping[str, Any]]) -> list[TableScan]:
     """Return the scans that succeeded, by a connector's notifications.
 
     In: topic, partition, offset, record_timestamp, commit_ts and detail of change events.
     """
-    snapshots: dict[str, _BegunSnapshot] = {}
+    beginnings: dict[str, _Notification] = {}  # connector -> the beginning of its newest snapshot
+    ended: set[str] = set()  # the connectors whose newest snapshot has ended
     scans: dict[_Key, TableScan] = {}
     for n in sorted(_parse_notifications(notifications)):
         connector = str(n.data.get("connector_name"))
-        begun = snapshots.get(connector)
-        if n.kind == "STARTED" and (begun is None or begun.ended or begun.id != n.id):
-            snapshots[connector] = _BegunSnapshot(n.id, n.at, n.kafka_ms)
-        elif n.kind == "COMPLETED" and begun:
-            begun.ended = True
+        begun = beginnings.get(connector)
+        if n.kind == "STARTED" and (begun is None or connector in ended or begun.id != n.id):
+            beginnings[connector] = n
+            ended.discard(connector)
+        elif n.kind == "COMPLETED":
+            ended.add(connector)
         elif n.kind == "TABLE_SCAN_COMPLETED" and begun and n.data.get("status") in _DONE:
             database, _, table = str(n.data.get("scanned_collection", "")).partition(".")
-            scan = TableScan(database, table, begun.at, n.at, begun.first, n.kafka_ms, _count_rows(n.data))
+            scan = TableScan(database, table, begun.at, n.at, begun.kafka_ms, n.kafka_ms, _count_rows(n.data))
             if table:  # Debezium 2.3.0 does not state the table
                 scans[_key(scan)] = _merge_scans(scans.get(_key(scan)), scan)
     return list(scans.values())
@@ -230,18 +223,12 @@ def _join_scans(events: DataFrame, scans: Sequence[TableScan]) -> DataFrame:
     In: row events with `ms`, their Kafka time.
     Out: the same columns, with `n` INT, the index of the scan, and `within` BOOLEAN, whether the scan had not ended.
     """
-    bounds = [
-        F.struct(
-            F.lit(n).alias("n"),
-            F.lit(s.database).alias("database"),
-            F.lit(s.table).alias("table"),
-            F.lit(s.first - SLACK).alias("low"),
-            F.lit(s.last + SLACK).alias("high"),
-        )
+    rows = [
+        {"n": n, "database": s.database, "table": s.table, "low": s.first - SLACK, "high": s.last + SLACK}
         for n, s in enumerate(scans)
     ]
-    bound_rows = F.broadcast(events.sparkSession.range(1).select(F.inline(F.array(*bounds))))
-    joined = events.join(bound_rows, on=["database", "table"])
+    bounds = frame_of(events.sparkSession, rows, struct(n=INT, database=STRING, table=STRING, low=BIGINT, high=BIGINT))
+    joined = events.join(F.broadcast(bounds), on=["database", "table"])
     return joined.where("ms >= low").withColumn("within", F.col("ms") <= F.col("high"))
 
 

@@ -11,12 +11,14 @@ transaction: an event that has not come by then was compacted away or is in quar
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.change_events import Kind
+from cdc_assets.lakehouse.released_changes import Transactions
 from cdc_assets.spark.session import checkpointed
 
 Bounds = dict[str, dict[str, int]]  # topic -> partition -> the first offset that is held back
@@ -34,29 +36,16 @@ def is_held_back(bounds: Bounds) -> Column:
     return held
 
 
-class HeldTransactions(NamedTuple):
-    """The events that are held back until their transaction is complete.
-
-    Attributes:
-        bounds: topic -> partition -> the first offset that is held back.
-        lowest: the lowest commit_ts of the events; 0 without one.
-        oldest: the oldest raw batch of the events and markers; 0 without one.
-    """
-
-    bounds: Bounds
-    lowest: int
-    oldest: int
-
-
 def find_held_transactions(
-    candidates: DataFrame, read_all: Callable[[], DataFrame], tables: set[tuple[str, str]]
-) -> HeldTransactions:
+    candidates: DataFrame, read_all: Callable[[], DataFrame], before: Transactions
+) -> Transactions:
     """Return the events from the first incomplete transaction on.
 
     Args:
         candidates: change events, markers included: the new ones and those that were held back before.
         read_all: reads all change events, for transactions of which the connector has sent a part again.
-        tables: the tables of which the feed has had events. A marker may name others, which no topic of the feed has.
+        before: the transactions before this run. A marker may name tables that are not in `before.tables`, because no topic
+            of the feed has them.
     """
     rows = candidates.where(F.col("kind") == str(Kind.ROW))
     marks = candidates.where(F.col("kind") == str(Kind.TRANSACTION)).groupBy("transaction.id").agg(
@@ -69,12 +58,13 @@ def find_held_transactions(
     of_rows = rows.where(F.col("transaction.id").isNotNull()).select("transaction.id").distinct()
     transactions = checkpointed(of_rows.join(marks, on="id", how="full"))
     last_end = _last_end(transactions)
-    waiting = _find_waiting(transactions, rows, read_all, tables)
+    waiting = _find_waiting(transactions, rows, read_all, before.tables)
     # A transaction without END is incomplete if no later transaction has one.
     is_open = F.col("collections").isNull() & (F.col("at").isNull() | (F.col("at") > F.lit(last_end)))
     first = min(waiting, default=None)
     is_held = is_open if first is None else is_open | (F.col("at") >= first)
-    return _bound_partitions(transactions.where(is_held).select("id", "at", "marked", "batch"), rows)
+    held = transactions.where(is_held).select("id", "at", "marked", "batch")
+    return replace(_bound_partitions(held, rows), tables=before.tables)
 
 
 def _last_end(transactions: DataFrame) -> int:
@@ -84,7 +74,7 @@ def _last_end(transactions: DataFrame) -> int:
 
 
 def _find_waiting(
-    transactions: DataFrame, rows: DataFrame, read_all: Callable[[], DataFrame], tables: set[tuple[str, str]]
+    transactions: DataFrame, rows: DataFrame, read_all: Callable[[], DataFrame], tables: list[tuple[str, str]]
 ) -> list[int]:
     """Return the marker offsets of the ended transactions that lack events which may still come."""
     ended = transactions.where("collections IS NOT NULL")
@@ -108,28 +98,25 @@ def _find_waiting(
     return [r["at"] for r in missing if passed.get(r["data_collection"], -1) <= r["at"]]
 
 
-def _bound_partitions(held: DataFrame, rows: DataFrame) -> HeldTransactions:
+def _bound_partitions(held: DataFrame, rows: DataFrame) -> Transactions:
     """Return the first offset of transactions in each partition of rows and markers.
 
     In: `held` with `id`, `at` (the offset of the first marker), `marked` (topic and partition of the markers) and `batch`;
     `rows`, the row events.
     """
-    of_held = rows.join(held.select("id"), on=F.col("transaction.id") == F.col("id"), how="left_semi")
-    by_partition = of_held.groupBy("topic", "partition").agg(
-        F.min("offset").alias("offset"), F.min("commit_ts").alias("ts"), F.min("batch").alias("batch")
+    of_rows = rows.join(held.select("id"), on=F.col("transaction.id") == F.col("id"), how="left_semi")
+    of_markers = held.where("at IS NOT NULL").select("marked.*", F.col("at").alias("offset"), "batch")
+    partitions = (
+        of_rows.select("topic", "partition", "offset", "batch")
+        .unionByName(of_markers)
+        .groupBy("topic", "partition")
+        .agg(F.min("offset").alias("offset"), F.min("batch").alias("batch"))
+        .collect()
     )
-    held_rows = by_partition.collect()
-    by_marker = (
-        held.where("at IS NOT NULL").groupBy("marked").agg(F.min("at").alias("at"), F.min("batch").alias("batch"))
-    )
-    held_marks = by_marker.collect()
     bounds: Bounds = {}
-    for r in held_rows:
+    for r in partitions:
         bounds.setdefault(r["topic"], {})[str(r["partition"])] = r["offset"]
-    for r in held_marks:
-        bounds.setdefault(r["marked"]["topic"], {})[str(r["marked"]["partition"])] = r["at"]
-    oldest = min((r["batch"] for r in [*held_rows, *held_marks]), default=0)
-    return HeldTransactions(bounds, min((r["ts"] for r in held_rows), default=0), oldest)
+    return Transactions(marked=True, bounds=bounds, oldest=min((r["batch"] for r in partitions), default=0))
 
 
 def _marker_table() -> Column:

@@ -1,6 +1,5 @@
 """The gate of feeds with watermarks: it releases the events below their topic's watermark."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cdc_assets.expressions import first_true
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, TopicWatermarks
@@ -23,8 +23,6 @@ class WatermarkGate(Gate):
     The window of a held table ends at its hold.
 
     Attributes:
-        new: the run's input.
-        retried: the holds whose reason may be gone.
         seen: the largest watermark of every partition.
         marks: the watermarks to release up to.
         ungated: the batches up to this one were released before the first watermark came.
@@ -43,12 +41,12 @@ class WatermarkGate(Gate):
         *,
         joins_pairs: bool,
     ) -> None:
-        self.new, self.retried, self.seen, self.marks, self.ungated = new, retried, seen, marks, ungated
-        self._joins_pairs = joins_pairs
+        super().__init__(new, retried)
+        self.seen, self.marks, self.ungated, self._joins_pairs = seen, marks, ungated, joins_pairs
 
     def select_files(self) -> list[DataFile]:
         """Return the new files, and those whose pending events may be below a watermark that has risen."""
-        cursor, before = self.new.cursor, self.new.cursor.watermarks
+        cursor, before = self.cursor, self.cursor.watermarks
         risen = {t: m for t, m in self.marks.items() if m > before.get(t, 0)}
         starts = [*(before.get(t, 0) for t in risen), *(h.since for h in self.retried)]
         old = [
@@ -64,8 +62,8 @@ class WatermarkGate(Gate):
 
     def classify(self, before: HoldPositions, after: HoldPositions) -> Column:
         """Return the `Part` of a row event, by its commit_ts."""
-        commit_ts, is_new = F.col("commit_ts"), F.col("batch") > self.new.cursor.batch
-        start, end = release_bound(self.new.cursor.watermarks, before), release_bound(self.marks, after)
+        commit_ts, is_new = F.col("commit_ts"), F.col("batch") > self.cursor.batch
+        start, end = release_bound(self.cursor.watermarks, before), release_bound(self.marks, after)
         below = F.when(is_new, str(Part.LATE)).otherwise(str(Part.PROCESSED))
         return (
             F.when(F.col("batch") <= self.ungated, str(Part.PROCESSED))
@@ -75,15 +73,11 @@ class WatermarkGate(Gate):
         )
 
     def releases_statement(
-        self,
-        statement: Mapping[str, Any],
-        tables: AbstractSet[QualifiedName],
-        before: HoldPositions,
-        after: HoldPositions,
+        self, statement: Mapping[str, Any], tables: AbstractSet[QualifiedName], after: HoldPositions
     ) -> bool:
         """Return whether a DDL event is in the window, by its commit_ts."""
-        topic, commit_ts = statement["topic"], statement["commit_ts"]
-        start = min([self.new.cursor.watermarks.get(topic, 0), *(before[name] for name in tables if name in before)])
+        topic, commit_ts, before = statement["topic"], statement["commit_ts"], self.held_before
+        start = min([self.cursor.watermarks.get(topic, 0), *(before[name] for name in tables if name in before)])
         end = min([self.marks.get(topic, 0), *(after[name] for name in tables if name in after)])
         return bool(statement["batch"] > self.ungated and start <= commit_ts < end)
 
@@ -120,10 +114,7 @@ class WatermarkGate(Gate):
 def release_bound(marks: TopicWatermarks, held: HoldPositions) -> Column:
     """Return the commit_ts below which an event is released: its topic's watermark, or its table's hold. BIGINT."""
     zero = F.lit(0).cast("bigint")
-    mark = functools.reduce(
-        lambda when, each: when.when(F.col("topic") == each[0], F.lit(each[1])),
-        marks.items(),
-        F.when(F.lit(False), zero),
-    ).otherwise(zero)
+    by_topic = [(F.col("topic") == topic, F.lit(mark)) for topic, mark in marks.items()]
+    mark = F.coalesce(first_true((F.lit(False), zero), *by_topic), zero)
     # `least` ignores the NULL of a table that is not held.
     return F.least(mark, hold_position(held)) if held else mark

@@ -183,7 +183,8 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in configured.items()}
     settings = _DEFAULTS | store.spark_settings() | texts | from_env
     local = is_local(settings["spark.master"])
-    settings = (_LOCAL_DEFAULTS if local else _cluster_defaults(store)) | settings
+    checkpoints = {"spark.checkpoint.dir": f"{store.locations[0]}/{_CHECKPOINTS}"} if store.locations else {}
+    settings = (_LOCAL_DEFAULTS if local else checkpoints) | settings
     for side in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         settings[side] = " ".join([*_JAVA_OPTIONS, *filter(None, [settings.get(side)])])
     jars = spark_jars()
@@ -204,16 +205,8 @@ def spark_settings(configured: Mapping[str, object], store: Store = LOCAL) -> di
     return settings
 
 
-def _cluster_defaults(store: Store) -> dict[str, str]:
-    """Return the default settings for a master with executors."""
-    return {"spark.checkpoint.dir": f"{store.locations[0]}/{_CHECKPOINTS}"} if store.locations else {}
-
-
 def _start(settings: Mapping[str, str]) -> SparkSession:
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return SparkSession.builder.config(map={**settings}).getOrCreate()
 
 
 def spark_session(

@@ -138,7 +138,7 @@ def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, staged: Staged) 
     first = cursor.contradiction
     if first is None:
         spark = session_for(lake.spark, sum(f.rows for f in marked))
-        events = lake.change_events.read_staged(spark, Staged(staged.name, marked))
+        events = lake.change_events.read_staged(spark, Staged(marked))
         events = events.where(F.col("detail") == CONTRADICTS_SETTINGS)
         lowest = events.agg(F.min(F.struct("topic", "partition", "offset")).alias("place")).collect()[0]["place"]
         first = lowest.asDict() if lowest else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed, Kafka
@@ -27,7 +27,6 @@ STAGE = "ingest"
 
 _PLACE = ["topic", "partition", "offset"]
 _LINE_BYTES = 1 << 10  # estimated size of a line of a recorded file
-_GOOD = "_good"  # BOOLEAN, only in staged files: whether the line is a record
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Ingest:
         cursor = _cursor(lake)
         if feed.source.kafka is not None:
             return _find_new_offsets(feed.source.kafka, cursor)
-        if changed := _changed_files(_files(lake, feed), cursor):
+        if changed := _changed_files(snapshot_files(_folder(feed), lake.store), cursor):
             return NewInput(f"{len(changed)} files are new or have changed", str(sorted(changed.items())))
         return None
 
@@ -185,7 +184,7 @@ def _ingest_broker(lake: Lakehouse, feed: Feed, kafka: Kafka, cursor: RawCursor)
         quarantined = _quarantine_losses(lake, spark, lost, cursor.sequence + 1 + is_new_plan)
         if is_new_plan:
             cursor = replace(cursor, sequence=cursor.sequence + 1, plan=plan.to_json())
-            lake.raw_records.commit(lake.raw_records.stage_rows([]), cursor)
+            lake.raw_records.commit(Staged([]), cursor)
         try:
             report = _ingest_offsets(lake, spark, feed, kafka, plan, cursor)
         except (PySparkException, Py4JError) as error:
@@ -209,14 +208,11 @@ def _ingest_offsets(
         lowest = partitions.get(str(place.partition), [start])[0]
         partitions[str(place.partition)] = [min(lowest, start), end - 1]
     recreated = cursor.recreated | {topic: [*cursor.recreated.get(topic, []), batch] for topic in plan.restarted}
-    advanced = replace(
-        cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), recreated=recreated
-    )  # fmt: skip
+    advanced = replace(cursor, sequence=batch, plan=None, offsets=held, ids=dict(plan.ids), recreated=recreated)
     table = lake.raw_records
+    staged = Staged([])
     if plan.size:
         staged = table.stage(_as_raw_records(topics.read_records(spark, kafka, plan.ranges), feed, batch))
-    else:
-        staged = table.stage_rows([])
     table.commit(staged, advanced)
     read = {place: [start, end - 1] for place, (start, end) in plan.ranges.items() if start < end}
     return IngestReport(
@@ -232,8 +228,8 @@ def _ingest_offsets(
     )
 
 
-def _as_raw_records(records: DataFrame, feed: Feed, batch: int, *more: Column) -> DataFrame:
-    """Return the columns of `raw_records`, and `more`, of the frames that `topics.read` and `read_lines` return."""
+def _as_raw_records(records: DataFrame, feed: Feed, batch: int) -> DataFrame:
+    """Return the columns of `raw_records` of the frames that `topics.read_records` and `read_lines` return."""
     compressed = may_be_compressed(F.col("value"), protocol_of(feed).envelope(feed))
     return records.select(
         "topic",
@@ -245,7 +241,6 @@ def _as_raw_records(records: DataFrame, feed: Feed, batch: int, *more: Column) -
         "value",
         "headers",
         F.when(compressed, F.lit(1)).alias("compressed"),
-        *more,
     )
 
 
@@ -271,10 +266,6 @@ def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss
 # --- from recorded files
 
 
-def _files(lake: Lakehouse, feed: Feed) -> dict[str, FileState]:
-    return snapshot_files(_folder(feed), lake.store)
-
-
 def _changed_files(files: dict[str, FileState], cursor: RawCursor) -> dict[str, FileState]:
     """Return the files that are new or have changed, with their states."""
     return {name: state for name, state in files.items() if cursor.files.get(name) != state}
@@ -288,7 +279,7 @@ def _folder(feed: Feed) -> str:
 
 def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestReport:
     """Ingest the lines of new or changed files in one commit; without such files no commit."""
-    files = _files(lake, feed)
+    files = snapshot_files(_folder(feed), lake.store)
     changed = _changed_files(files, cursor)
     if not changed:
         return IngestReport(held=cursor.offsets)
@@ -297,14 +288,15 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
     lines = read_lines(spark, _folder(feed), changed)
     table, batch = lake.raw_records, cursor.sequence + 1
     # Stage first and check then: the files are parsed once, and records are staged again only if coordinates repeat.
-    good = F.col("topic").isNotNull().alias(_GOOD)
-    staged = table.stage(_as_raw_records(lines, feed, batch, good), by=_GOOD)
-    records, bad_lines = staged.in_partition(**{_GOOD: True}), staged.in_partition(**{_GOOD: False}).rows
-    offsets, distinct_records = _offset_ranges(table, records)
+    counts = Observation()
+    observed = lines.observe(counts, F.count_if(F.col("topic").isNull()).alias("bad_lines"))
+    staged = records = table.stage(_as_raw_records(observed.where("topic IS NOT NULL"), feed, batch))
+    bad_lines = counts.get["bad_lines"]
+    offsets, distinct_records = _offset_ranges(table, staged)
     held_before = 0
     overlap = _overlap(offsets, cursor.offsets)
-    if distinct_records < records.rows or overlap:
-        records = table.stage(_without_duplicates(spark, table, records, overlap))
+    if distinct_records < staged.rows or overlap:
+        records = table.stage(_without_duplicates(spark, table, staged, overlap))
         held_before = distinct_records - records.rows
     in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad_lines else 0
     held = _merge_offsets(cursor.offsets, offsets)
@@ -314,7 +306,7 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
     return IngestReport(
         batch=batch,
         files=list(changed),
-        lines=staged.rows,
+        lines=staged.rows + bad_lines,
         records=distinct_records,
         held_before=held_before,
         taken=records.rows,

@@ -67,10 +67,13 @@ class Schemas:
 
         Row events may show which table a statement means, or whether IF NOT EXISTS created one.
         """
-        cursor = _read_cursor(lake)
-        if _list_new_files(lake, feed, cursor.batch) or _count_decisions(lake) > cursor.decisions:
-            return True
-        return _count_loads(lake) > cursor.loads or rows_may_show_more(lake)
+        cursor = lake.table_schemas.last_cursor()
+        return (
+            bool(_list_new_files(lake, feed, cursor.batch))
+            or lake.decisions.last_cursor().sequence > cursor.decisions
+            or lake.loads.last_cursor().sequence > cursor.loads
+            or rows_may_show_more(lake)
+        )
 
     def run(self, lake: Lakehouse, feed: Feed) -> SchemasReport:
         """Read what is new, and apply all statements again, with one commit.
@@ -78,9 +81,9 @@ class Schemas:
         Raises:
             ConcurrentRunError: another run read it meanwhile.
         """
-        cursor, decisions = _read_cursor(lake), _count_decisions(lake)
+        cursor = lake.table_schemas.last_cursor()
+        decisions, loads = lake.decisions.last_cursor().sequence, lake.loads.last_cursor().sequence
         files = _list_new_files(lake, feed, cursor.batch)
-        loads = _count_loads(lake)
         has_statements = bool(files) or decisions > cursor.decisions or loads > cursor.loads
         has_rows = not has_statements and rows_may_show_more(lake)
         if not has_statements and not has_rows:
@@ -113,23 +116,6 @@ class Schemas:
         )
 
 
-def _read_cursor(lake: Lakehouse) -> SchemasCursor:
-    """Return the cursor of table_schemas; the first one if there is no table yet."""
-    return lake.table_schemas.cursor() or SchemasCursor(sequence=0)
-
-
-def _count_decisions(lake: Lakehouse) -> int:
-    """Return the number of decisions about statements."""
-    cursor = lake.decisions.cursor()
-    return cursor.sequence if cursor else 0
-
-
-def _count_loads(lake: Lakehouse) -> int:
-    """Return the number of commits of initial_load."""
-    cursor = lake.loads.cursor()
-    return cursor.sequence if cursor else 0
-
-
 def _make_create_statement(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the CREATE TABLE of a dump as a statement (`_STATEMENT_COLUMNS`) at the dump's position.
 
@@ -153,7 +139,7 @@ def _read_statements(lake: Lakehouse, files: list[DataFile], after: int) -> list
     """Return the statements (`_STATEMENT_COLUMNS`) in these files of batches after batch `after`."""
     files = [f for f in files if f.partition["kind"] == Kind.DDL]
     columns = {c: _NAMES_IN_EVENTS.get(c, c) for c in _STATEMENT_COLUMNS}
-    events = lake.change_events.fetch(files, *columns.values(), "batch").to_pylist()
+    events = lake.change_events.fetch_rows(files, *columns.values(), "batch")
     rows = [{c: r[of] for c, of in columns.items()} for r in events if r["batch"] > after]
     return [r | {"source": _binlog_position(r["source"])} for r in rows]
 

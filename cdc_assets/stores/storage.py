@@ -103,9 +103,14 @@ class Store:
 LOCAL = Store()
 
 
+def has_folders(files: FileSystem) -> bool:
+    """Return whether a file system has folders, which must exist before files in them; object stores have none."""
+    return not isinstance(files, S3FileSystem | GcsFileSystem | AzureFileSystem)
+
+
 def make_folder(files: FileSystem, path: str) -> None:
-    """Create a folder for new files; object stores have no folders, so nothing is done there."""
-    if not isinstance(files, S3FileSystem | GcsFileSystem | AzureFileSystem):
+    """Create a folder for new files, unless the file system has none."""
+    if has_folders(files):
         files.create_dir(path)
 
 

@@ -77,7 +77,7 @@ FULL = [
         totals={"rows": 6},
         ungated=1,
         placed=True,
-        transactions=Transactions(True, {"t": {"0": 4}}, 1, 2, [["d", "t"]]),
+        transactions=Transactions(True, {"t": {"0": 4}}, 2, [("d", "t")]),
         loads=[
             LoadedTable("d", "t", 2**61, 3, is_reload=True),
             LoadedTable("d", "u", 2**61, 3, typed=2, folder="f00", release=8),

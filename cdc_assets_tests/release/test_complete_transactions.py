@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
+from cdc_assets.lakehouse.released_changes import Transactions
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
 from cdc_assets.protocols import protocol_of
@@ -107,7 +108,7 @@ def test_cut_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     number = F.substring("transaction.id", 2, 1).cast("int")
     for last, complete in enumerate(COMPLETE):
         come = events.where(F.col("batch") <= last)
-        bounds = find_held_transactions(come, _given(come), set()).bounds
+        bounds = find_held_transactions(come, _given(come), Transactions()).bounds
         rows = come.where("kind = 'row'").select(
             F.coalesce(number, F.lit(0)).alias("t"), is_held_back(bounds).alias("held")
         )

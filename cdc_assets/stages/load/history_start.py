@@ -215,4 +215,4 @@ def _copy_files(lake: Lakehouse, table_path: str, staged: Staged) -> Staged:
         return replace(file, path=path)
 
     with ThreadPoolExecutor(max_workers=_COPY_THREADS) as pool:
-        return Staged(folder, list(pool.map(copy_into_history, staged.files)))
+        return Staged(list(pool.map(copy_into_history, staged.files)))

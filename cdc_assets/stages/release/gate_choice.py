@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
-from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks
+from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, Transactions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.base import Gate
 from cdc_assets.release.new_events import NewEvents
-from cdc_assets.release.source_order_gates import SourceOrderGate, TransactionGate
-from cdc_assets.release.transactions import HeldTransactions, find_held_transactions, is_held_back
+from cdc_assets.release.source_order_gate import SourceOrderGate
+from cdc_assets.release.transactions import find_held_transactions, is_held_back
 from cdc_assets.release.watermark_gate import WatermarkGate
 from cdc_assets.release.watermarks import (
     advance_watermarks,
@@ -46,25 +46,25 @@ def choose_gate(
         is_first = not has_watermarks(feed, cursor.partition_watermarks)
         if is_first and cursor.holds:
             # Holds by batch must end first. This run ignores the watermarks; later ones state the same.
-            return SourceOrderGate(new, retried, {})
+            return SourceOrderGate(new, retried, {}, Transactions())
         complete = compute_topic_watermarks(seen, feed.source.partitions, feed.gate_scope)
         ungated = cursor.batch if is_first else cursor.ungated
         marks = advance_watermarks(cursor.watermarks, complete)
         return WatermarkGate(new, retried, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
     if protocol.marks_transactions and (new.has_markers or cursor.transactions.marked):
-        return TransactionGate(new, retried, seen, _find_held_transactions(lake, new, open_session))
-    return SourceOrderGate(new, retried, seen)
+        return SourceOrderGate(new, retried, seen, _find_held_transactions(lake, new, open_session))
+    return SourceOrderGate(new, retried, seen, Transactions())
 
 
 def _ingested_partitions(lake: Lakehouse) -> PartitionWatermarks:
     """Return every partition of raw_records with the watermark None; a broker lists those without records, too."""
-    raw = lake.raw_records.cursor()
-    return {topic: dict.fromkeys(partitions) for topic, partitions in raw.offsets.items()} if raw else {}
+    offsets = lake.raw_records.last_cursor().offsets
+    return {topic: dict.fromkeys(partitions) for topic, partitions in offsets.items()}
 
 
 def _find_held_transactions(
     lake: Lakehouse, new: NewEvents, open_session: Callable[[int], SparkSession]
-) -> HeldTransactions:
+) -> Transactions:
     """Return the events that belong to incomplete transactions or to later ones."""
     cursor, log = new.cursor, lake.change_events.log()
     kinds = [str(Kind.ROW), str(Kind.TRANSACTION)]
@@ -78,5 +78,4 @@ def _find_held_transactions(
         return lake.change_events.read(spark).where(in_batches)
 
     is_candidate = (F.col("batch") > cursor.batch) | is_held_back(before.bounds)
-    tables = {(d, t) for d, t in before.tables}
-    return find_held_transactions(read_since(start).where(is_candidate), lambda: read_since(0), tables)
+    return find_held_transactions(read_since(start).where(is_candidate), lambda: read_since(0), before)

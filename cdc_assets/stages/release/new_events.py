@@ -66,16 +66,13 @@ def _read_statements(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCurs
     held_back = [cursor.transactions.oldest] if cursor.transactions.bounds else []
     oldest = min([cursor.batch + 1, *held_back, *(h.batch for h in cursor.holds if h.batch)])
     may_be_pending = [f for f in files if f.high["batch"] >= oldest or f.high["commit_ts"] >= lowest]
-    statements: list[dict[str, Any]] = lake.change_events.fetch(may_be_pending, *_DDL).to_pylist()
-    return statements
+    return lake.change_events.fetch_rows(may_be_pending, *_DDL)
 
 
 def _read_notifications(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> list[dict[str, Any]]:
     """Read all notifications if some are new: a snapshot that ends now may have begun long before."""
-    if not any(f.high["batch"] > cursor.batch for f in files):
-        return []
-    notifications: list[dict[str, Any]] = lake.change_events.fetch(files, *_NOTIFICATION).to_pylist()
-    return notifications
+    has_new = any(f.high["batch"] > cursor.batch for f in files)
+    return lake.change_events.fetch_rows(files, *_NOTIFICATION) if has_new else []
 
 
 def _read_watermarks(lake: Lakehouse, files: list[DataFile], cursor: ReleaseCursor) -> PartitionWatermarks:

@@ -13,24 +13,19 @@ from cdc_assets.lakehouse.released_changes import (
     TopicWatermarks,
 )
 from cdc_assets.release.watermarks import has_watermarks
+from cdc_assets.release.window import EventCounts
 
 
 @dataclass(frozen=True)
-class ReleaseReport:
+class ReleaseReport(EventCounts):
     """What one run of the stage did. Counts are of row events."""
 
     release: int | None = None  # number of the release; None: the run made no commit
-    rows: int = 0  # new since the release before
-    window: int = 0  # in the release window, as counted before the deduplication
     released: int = 0
     duplicate: int = 0
     late_repeated: int = 0  # late duplicates of released changes, which are harmless
     late_unseen: int = 0  # late and never seen before
-    excluded: int = 0  # of tables that the feeds file leaves out
-    covered: int = 0  # at or below the position of their table's dump
-    pending: int = 0  # pending after this run
     pending_before: int = 0
-    pending_new: int = 0  # new and pending
     ddl: int = 0
     tables: int = 0  # tables with changes
     watermarks: TopicWatermarks = field(default_factory=dict)

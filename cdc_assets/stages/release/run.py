@@ -1,7 +1,8 @@
 """One release: classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,12 +19,12 @@ from cdc_assets.lakehouse.released_changes import (
 )
 from cdc_assets.lakehouse.table import Staged
 from cdc_assets.protocols import protocol_of
-from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts, hold_position
+from cdc_assets.release.base import EventGroup, Gate, HoldPositions, Part, QualifiedName, WindowFacts
 from cdc_assets.release.changes import fill_keys, split_by_shared_key
-from cdc_assets.release.counts import EventCounts, count_events
 from cdc_assets.release.holds import (
     add_statement_holds,
     find_load_holds,
+    find_retried_holds,
     find_type_holds,
     keep_earliest,
 )
@@ -38,7 +39,14 @@ from cdc_assets.release.layouts import (
 from cdc_assets.release.new_events import NewEvents
 from cdc_assets.release.statements import DdlEvent, build_ddl_events, explain_hold, keep_first_records, list_row_ends
 from cdc_assets.release.tables import taken_tables
-from cdc_assets.release.window import count_by_table, find_first_events, group_events, have_distinct_keys
+from cdc_assets.release.window import (
+    EventCounts,
+    count_by_table,
+    count_events,
+    find_first_events,
+    group_events,
+    have_distinct_keys,
+)
 from cdc_assets.spark.session import INTERPRETED_ROW_LIMIT, session_for
 from cdc_assets.stages.load.release import (
     mark_covered,
@@ -47,7 +55,19 @@ from cdc_assets.stages.release.gate_choice import choose_gate
 from cdc_assets.stages.release.report import ReleaseReport, report_state
 from cdc_assets.stages.release.snapshot_events import advance_source_snapshots, advance_table_scans
 from cdc_assets.stages.release.staging import count_written, narrow_groups, stage_changes
-from cdc_assets.stages.release.state import hold_settings, list_retried_holds, read_refused, read_schema_sequence
+
+
+def list_retried_holds(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Sequence[Hold]:
+    """Return the holds whose reason may be gone."""
+    if not cursor.holds:
+        return []
+    refused = lake.type_observations.last_cursor().refused
+    return find_retried_holds(cursor, lake.table_schemas.last_cursor().sequence, _hold_settings(feed), refused)
+
+
+def _hold_settings(feed: Feed) -> str:
+    """Return the feed's settings that holds depend on, as text."""
+    return json.dumps(feed.schema_changes)
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,8 @@ class _Window:
         holds: the list of holds after the run.
         facts: properties of the events in `taken`.
         held: the hold positions after the run.
+        statements: the DDL events that it releases, a row of released_changes each.
+        named: the tables that these statements name.
     """
 
     release: int
@@ -71,14 +93,8 @@ class _Window:
     holds: list[Hold]
     facts: WindowFacts
     held: HoldPositions
-
-
-@dataclass(frozen=True)
-class _Statements:
-    """The DDL events in the window: a row of released_changes each, and the tables that they name."""
-
-    rows: list[dict[str, Any]]
-    tables: set[QualifiedName]
+    statements: list[dict[str, Any]]
+    named: set[QualifiedName]
 
 
 class ReleaseRun:
@@ -91,7 +107,7 @@ class ReleaseRun:
         retried = list_retried_holds(lake, feed, self.cursor)
         self.kept_holds = [] if retried else self.cursor.holds
         self.gate: Gate = choose_gate(lake, feed, new, retried, partial(session_for, lake.spark))
-        self.held_before = self.gate.hold_positions(self.cursor.holds)
+        self.held_before = self.gate.held_before
         self.files = self.gate.select_files()
         rows = sum(f.rows for f in self.files)
         self.is_small = rows <= INTERPRETED_ROW_LIMIT
@@ -100,7 +116,7 @@ class ReleaseRun:
         self.loads = [each for each in self.cursor.loads if not each.is_reload and each.position >= oldest]
         self.spark: SparkSession = session_for(lake.spark, rows)
         self.events = self._normalize_keys(lake.change_events.read_files(self.spark, self.files))
-        self.schema_sequence = read_schema_sequence(lake)
+        self.schema_sequence = lake.table_schemas.last_cursor().sequence
         ddl = build_ddl_events(new.ddl, self._statement_schemas, lake.read_decisions()) if new.ddl else []
         self.statements = [(event, frozenset(event.tables)) for event in ddl]
 
@@ -119,21 +135,20 @@ class ReleaseRun:
     def release(self) -> ReleaseReport:
         """Classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
         window = self._classify()
-        statements = self._select_statements(window)
         changes, late_inside = self._deduplicate(window)
         late = self._find_late(window) or late_inside
         counts = count_events(window.groups, late_inside, self._count_new_rows(), self.cursor)
-        cursor = self._advance_cursor(window, statements, counts, late)
-        staged = self._stage(window, statements, changes)
+        cursor = self._advance_cursor(window, counts, late)
+        staged = self._stage(window, changes)
         self.lake.released_changes.commit(staged, cursor)
-        return self._report(window, statements, counts, late, cursor, staged)
+        return self._report(window, counts, late, cursor, staged)
 
     # Classify events by the window.
 
     def _classify(self) -> _Window:
         """Find the holds, and count the row events by what becomes of them."""
-        refused = find_type_holds(read_refused(self.lake), self.gate, self.cursor, self.held_before)
-        unloaded = find_load_holds(self.cursor, self.gate, self.held_before, lambda: self._released_tables)
+        refused = find_type_holds(self.lake.type_observations.last_cursor().refused, self.gate)
+        unloaded = find_load_holds(self.gate, lambda: self._released_tables)
         first_holds = keep_earliest([*self.kept_holds, *refused, *unloaded], self.gate.axis)
         held = self.gate.hold_positions(first_holds)
         groups = self._group_events(held)
@@ -146,11 +161,12 @@ class ReleaseRun:
         facts = WindowFacts(
             has_unkeyed=any(g.unkeyed for g in taken),
             has_places=any(g.placed for g in taken),
-            has_distinct_keys=self.is_small and not any(g.moved for g in taken) and have_distinct_keys(taken),
+            has_distinct_keys=self.is_small and have_distinct_keys(taken),
             tables=frozenset((g.database, g.table) for g in taken),
         )
-        holds = self._complete_holds(holds, groups, schemas, held)
-        return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held)
+        holds = _complete_holds(holds, groups, schemas)
+        statements, named = self._select_statements(held)
+        return _Window(self.cursor.sequence + 1, groups, taken, schemas, holds, facts, held, statements, named)
 
     def _add_holds(self, holds: list[Hold], schemas: LayoutSchemas, groups: list[EventGroup]) -> list[Hold]:
         """Add the holds of tables whose schema is missing, and those by DDL events."""
@@ -162,7 +178,6 @@ class ReleaseRun:
             self.statements,
             self.feed,
             self.gate,
-            self.held_before,
             lambda event, tables: self._explain_hold(event, tables, groups),
         )
 
@@ -177,8 +192,6 @@ class ReleaseRun:
             has_rows = any((g.database, g.table) == name and g.first < commit_ts for g in groups)
             return has_statement or has_rows or name in self._released_tables
 
-        if event.error is None and not any(self.feed.stops_at_ddl(*name) for name in tables):
-            return None
         return explain_hold(event, tables, self.feed, self._statement_schemas, existed)
 
     def _group_events(self, held: HoldPositions) -> list[EventGroup]:
@@ -206,44 +219,20 @@ class ReleaseRun:
 
     def _is_newly_held(self) -> Column:
         """Return whether an event would be in the window without its table's hold, and no hold has counted it. BOOLEAN."""
-        in_window = [str(Part.INSIDE), str(Part.LATE)]
-        is_kept = hold_position(self.gate.hold_positions(self.kept_holds)).isNotNull()
-        return F.when(is_kept, self._part({}, {}).isin(in_window)).otherwise(
-            self._part(self.held_before, {}).isin(in_window)
-        )
+        # Of a table whose hold is kept, only new events are newly held. Either all holds are kept, or none.
+        before = {} if self.kept_holds else self.held_before
+        return self._part(before, {}).isin(str(Part.INSIDE), str(Part.LATE))
 
-    def _complete_holds(
-        self, holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas, held: HoldPositions
-    ) -> list[Hold]:
-        """Add to each hold the number of its events and, if a schema is missing, the first event without it."""
-        counts = count_by_table(g for g in groups if g.part == Part.PENDING and g.reached)
-        firsts = self._find_without_schema(schemas, held) if schemas.missing else {}
-        result = []
-        for hold in holds:
-            name = hold.database, hold.table
-            lacks_first = hold.reason == HoldReason.SCHEMA and not hold.first
-            first = firsts.get(name, hold.first) if lacks_first else hold.first
-            result.append(replace(hold, events=hold.events + counts.get(name, 0), first=first))
-        return result
-
-    def _find_without_schema(self, schemas: LayoutSchemas, held: HoldPositions) -> dict[QualifiedName, dict[str, Any]]:
-        """Return (database, table) -> the first event whose schema is missing."""
-        is_held = self._part(self.held_before, held) == str(Part.PENDING)
-        is_in_window = self._part(self.held_before, {}) == str(Part.INSIDE)
-        has_no_schema = F.col("layout_id").isin(*schemas.missing_layouts)
-        return find_first_events(self.events, is_held & is_in_window & has_no_schema)
-
-    def _select_statements(self, window: _Window) -> _Statements:
-        """Return the DDL events in the window, each statement once."""
+    def _select_statements(self, held: HoldPositions) -> tuple[list[dict[str, Any]], set[QualifiedName]]:
+        """Return the DDL events in the window, each statement once, and the tables that they name."""
         inside = [
             (event.row, tables)
             for event, tables in self.statements
             # A statement without a table may change any table.
             if (any(self.feed.takes(*name) for name in tables) or (not tables and event.row["table"] is None))
-            and self.gate.releases_statement(event.row, tables, self.held_before, window.held)
+            and self.gate.releases_statement(event.row, tables, held)
         ]
-        rows = keep_first_records(row for row, _ in inside)
-        return _Statements(rows, {name for _, tables in inside for name in tables})
+        return keep_first_records(row for row, _ in inside), {name for _, tables in inside for name in tables}
 
     # Deduplicate the events in the window.
 
@@ -314,9 +303,7 @@ class ReleaseRun:
 
     # Stage and commit.
 
-    def _advance_cursor(
-        self, window: _Window, statements: _Statements, counts: EventCounts, late: LateEvents
-    ) -> ReleaseCursor:
+    def _advance_cursor(self, window: _Window, counts: EventCounts, late: LateEvents) -> ReleaseCursor:
         """Return the cursor of the release."""
         snapshots, read = advance_source_snapshots(
             self.lake, self.feed, self.cursor, window.taken, lambda name: name not in self._released_tables
@@ -325,7 +312,7 @@ class ReleaseRun:
             self.lake, self.feed, self.new, window.groups, lambda: self._part(self.held_before, window.held)
         )
         # A read of one table can complete the snapshot of another.
-        named = statements.tables | {(s.database, s.table) for s in snapshots if s.release == window.release}
+        named = window.named | {(s.database, s.table) for s in snapshots if s.release == window.release}
         # A scan of a table that was always empty changes no history.
         scanned = {(s.database, s.table) for s in scans if s.release == window.release}
         named |= scanned and scanned & self._released_tables
@@ -337,7 +324,7 @@ class ReleaseRun:
             oldest_pending=counts.oldest_pending,
             holds=window.holds,
             schemas=self.schema_sequence,
-            settings=hold_settings(self.feed),
+            settings=_hold_settings(self.feed),
             highest=max(self.cursor.highest, self.new.highest),
             newest=max(self.cursor.newest, self.new.newest),
             source=max(self.cursor.source, self.new.source),
@@ -357,44 +344,48 @@ class ReleaseRun:
         counts = {name: 0 for name in named if self.feed.takes(*name)} | count_by_table(taken)
         return [(database, table, count) for (database, table), count in sorted(counts.items())]
 
-    def _stage(self, window: _Window, statements: _Statements, changes: DataFrame | None) -> Staged:
+    def _stage(self, window: _Window, changes: DataFrame | None) -> Staged:
         """Write the rows of the release, without a commit: changes, statements and column layouts."""
         staged = None if changes is None else stage_changes(self.lake, window.release, changes)
         groups = window.taken
         if staged is not None and self.gate.moves_changes:
             groups = narrow_groups(self.lake, groups, staged)
-        others = [*statements.rows, *build_layout_rows(self.protocol, window.schemas, groups)]
+        others = [*window.statements, *build_layout_rows(self.protocol, window.schemas, groups)]
         rest = self.lake.released_changes.stage_rows([row | {"release": window.release} for row in others])
         return rest if staged is None else rest + staged
 
     def _report(
-        self,
-        window: _Window,
-        statements: _Statements,
-        counts: EventCounts,
-        late: LateEvents,
-        cursor: ReleaseCursor,
-        staged: Staged,
+        self, window: _Window, counts: EventCounts, late: LateEvents, cursor: ReleaseCursor, staged: Staged
     ) -> ReleaseReport:
         released, duplicate = count_written(self.lake, staged)
         return replace(
             report_state(self.feed, self.cursor, cursor),
+            **asdict(counts),
             release=window.release,
-            rows=counts.rows,
-            window=counts.window,
             released=released,
             duplicate=duplicate,
             late_repeated=late.repeated,
             late_unseen=late.unseen,
-            excluded=counts.excluded,
-            covered=counts.covered,
-            pending_new=counts.pending_new,
-            ddl=len(statements.rows),
-            tables=len(window.facts.tables),
             late_sample=late.sample,
+            ddl=len(window.statements),
+            tables=len(window.facts.tables),
         )
 
 
 def _select_taken(groups: list[EventGroup]) -> list[EventGroup]:
     """Return the groups in the window whose tables the feed takes."""
     return [g for g in groups if g.part == Part.INSIDE and g.taken]
+
+
+def _complete_holds(holds: list[Hold], groups: list[EventGroup], schemas: LayoutSchemas) -> list[Hold]:
+    """Add to each hold the number of its events and, if a schema is missing, the first event without it."""
+    held = [g for g in groups if g.part == Part.PENDING and g.reached]
+    counts = count_by_table(held)
+    firsts = find_first_events(g for g in held if g.layout_id in schemas.missing_layouts)
+    result = []
+    for hold in holds:
+        name = hold.database, hold.table
+        lacks_first = hold.reason == HoldReason.SCHEMA and not hold.first
+        first = firsts.get(name, hold.first) if lacks_first else hold.first
+        result.append(replace(hold, events=hold.events + counts.get(name, 0), first=first))
+    return result

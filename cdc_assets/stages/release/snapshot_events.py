@@ -95,8 +95,7 @@ def _find_scan_events(
     through = max((f.high["batch"] for f in files), default=0)
     since = (F.col("batch") <= through) & (F.col("record_timestamp") >= F.timestamp_millis(F.lit(first)))
     events = lake.change_events.read(spark).where((F.col("kind") == str(Kind.ROW)) & since)
-    decoded = lake.change_events.cursor()
-    deleted_ms = decoded.trimmed_newest if decoded else 0
+    deleted_ms = lake.change_events.last_cursor().trimmed_newest
     result: list[ScanEvents | None] = []
     for scan, of_scan in zip(scans, summarize_scans(events, scans, part), strict=True):
         low, high = scan.first - SLACK, scan.last + SLACK
@@ -117,5 +116,5 @@ def _has_undecodable_records(lake: Lakehouse, topics: Collection[str], first_ms:
     """Return whether topics have undecodable records with Kafka times from `first_ms` to `last_ms`."""
     low, high = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (first_ms, last_ms))
     files = [f for f in lake.change_events.files(kind=str(Kind.UNDECODABLE)) if f.high["record_timestamp"] >= low]
-    undecodable = lake.change_events.fetch(files, "topic", "record_timestamp").to_pylist()
+    undecodable = lake.change_events.fetch_rows(files, "topic", "record_timestamp")
     return any(r["topic"] in topics and low <= r["record_timestamp"] <= high for r in undecodable)

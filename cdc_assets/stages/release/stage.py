@@ -8,8 +8,7 @@ from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.stages.load.release import find_due_reloads, is_plan_due, release_loads, release_reloads
 from cdc_assets.stages.release.new_events import read_new_events
 from cdc_assets.stages.release.report import ReleaseReport, report_state
-from cdc_assets.stages.release.run import ReleaseRun
-from cdc_assets.stages.release.state import list_retried_holds, read_cursor
+from cdc_assets.stages.release.run import ReleaseRun, list_retried_holds
 
 
 class Release:
@@ -23,7 +22,7 @@ class Release:
 
     def due(self, lake: Lakehouse, feed: Feed) -> bool:
         """Return whether new events, holds whose reason may be gone, or dumps to load wait."""
-        cursor = read_cursor(lake)
+        cursor = lake.released_changes.last_cursor()
         if self._has_new_input(lake, feed, cursor):
             return True
         plan = lake.loads.cursor()
@@ -43,15 +42,15 @@ class Release:
         Raises:
             ConcurrentRunError: another run released at the same time.
         """
-        cursor, plan = read_cursor(lake), lake.loads.cursor()
+        cursor, plan = lake.released_changes.last_cursor(), lake.loads.cursor()
         loaded = []
         if plan is not None and is_plan_due(plan, cursor):
             loaded = release_loads(lake, feed, plan, cursor)
-            cursor = read_cursor(lake)
+            cursor = lake.released_changes.last_cursor()
         new = read_new_events(lake, feed, cursor) if self._has_new_input(lake, feed, cursor) else None
         report = report_state(feed, cursor, cursor) if new is None else ReleaseRun(lake, feed, new).release()
         if plan is not None:
-            cursor = read_cursor(lake)
+            cursor = lake.released_changes.last_cursor()
             if reloads := find_due_reloads(lake, plan, cursor):
                 loaded += release_reloads(lake, feed, cursor, reloads)
         return replace(report, release=report.release or cursor.sequence, loaded=loaded) if loaded else report

@@ -216,6 +216,25 @@ def test_canals_messages_without_rows_are_no_row_events(spark: SparkSession, tmp
     assert [[e["reason"] for e in events] for events in decoded(spark, tmp_path, values)] == [["unknown_type"]] * 4
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("ALTER TABLE shop.orders ADD qty INT", "ddl"),
+        ("drop database shop", "ddl"),
+        (" /* x */ -- y\n# z\n/*!40000 ALTER TABLE t ADD c INT */", "ddl"),
+        ("SET STATEMENT max_statement_time=0 FOR\nTRUNCATE t", "ddl"),
+        ("INSERT INTO t VALUES ('CREATE')", "statement"),
+        ("/* DROP TABLE t */ DELETE FROM t", "statement"),
+        ("SET STATEMENT max_statement_time=0 FOR UPDATE t SET a = 'DROP'", "statement"),
+        ("", "statement"),
+    ],
+)
+def test_canals_query_messages_without_is_ddl(sql: str, kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Canal before 1.1.5 sends a DDL statement that its parser cannot read as it sends the text of a DML statement."""
+    ((event,),) = decoded(spark, tmp_path, [canal_control("QUERY", sql)], tidb_extension=False)
+    assert (event["kind"], event["ddl_statement"], event["reason"]) == (kind, sql, None)
+
+
 def test_canals_messages_without_rows_are_counted(chain: Callable[..., Chain]) -> None:
     it = chain(tidb_extension=False)
     stream = Stream()

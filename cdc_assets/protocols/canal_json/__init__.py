@@ -1,9 +1,10 @@
 """Canal-JSON in all its dialects (`ticdc-canal-json`, and Canal's flat message): raw records -> change events.
 
 By the specification's section on parsing, a message with `isDdl` true is a DDL event, one of `type` TIDB_WATERMARK is a
-watermark, and any other is a DML event. Canal's QUERY messages that are not DDL have the text of a DML statement; its
-messages about the source itself, such as the end of an XA transaction, have no row. The message itself shows how else the
-dialects differ: whether it has `_tidb`, whether `old` has all columns or the changed ones, how many rows `data` has.
+watermark, and any other is a DML event. Canal's QUERY messages that are not DDL have the text of a DML statement, but Canal
+before 1.1.5 sends some DDL statements so, too: the text decides. Its messages about the source itself, such as the end of an
+XA transaction, have no row. The message itself shows how else the dialects differ: whether it has `_tidb`, whether `old` has
+all columns or the changed ones, how many rows `data` has.
 """
 
 import json

@@ -24,6 +24,15 @@ _MESSAGE: Mapping[str, FieldType] = {
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 # Event types of Canal that name no table and carry no row: ends of XA transactions, GTIDs, heartbeats of the source.
 _CONTROL_TYPES = ("XACOMMIT", "XAROLLBACK", "GTID", "MHEARTBEAT")
+# Types with which older versions of Canal send DDL statements as `isDdl` false. Before 1.1.5 it sends those that its parser
+# cannot read, and CREATE and DROP DATABASE, as QUERY, like the texts of DML statements.
+_UNFLAGGED_DDL_TYPES = ("QUERY", "CREATE", "ALTER", "ERASE", "TRUNCATE", "RENAME", "CINDEX", "DINDEX")
+# A text that begins with the first word of a DDL statement, after comments, marks of executable comments, and MariaDB's
+# SET STATEMENT ... FOR.
+_BEGINS_AS_DDL = (
+    r"(?is)\A(?>\s++|/\*M?!\d*+|/\*.*?\*/|(?:#|--\s)[^\n]*+|SET\s++STATEMENT\s.*?\sFOR\s)*+"
+    r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b"
+)
 
 
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
@@ -91,9 +100,10 @@ def layout_text(key_columns: Column, mysql_type: Column) -> Column:
 def _kind() -> Column:
     """Return the kind of event of a message; NULL for a type that the protocol does not have."""
     message_type = F.col("parsed.m.type")
+    is_unflagged_ddl = message_type.isin(*_UNFLAGGED_DDL_TYPES) & F.col("parsed.m.sql").rlike(_BEGINS_AS_DDL)
     return (
         F.when(F.col("parsed.m.isDdl") & (message_type == "TIDB_WATERMARK"), F.lit(None))
-        .when(F.col("parsed.m.isDdl"), str(Kind.DDL))
+        .when(F.col("parsed.m.isDdl") | is_unflagged_ddl, str(Kind.DDL))
         .when(message_type == "TIDB_WATERMARK", str(Kind.WATERMARK))
         .when(message_type == "QUERY", str(Kind.STATEMENT))
         .when(message_type.isin(*_CONTROL_TYPES), str(Kind.CONTROL))

@@ -49,6 +49,8 @@ class Column:
         virtual: whether it is generated and not stored. TiCDC sends no values of such a column.
         computed_default: whether only the server knows the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT, or a
             literal whose value `defaults` cannot compute.
+        bare_timestamp: whether it is a TIMESTAMP without NULL, NOT NULL and DEFAULT. The server makes it NOT NULL with a
+            default if it has explicit_defaults_for_timestamp=OFF, the default of MySQL up to 5.7 and MariaDB up to 10.9.
         charset: its character set, if a message states it. The readers of statements skip it, so it is not compared.
         collation: its collation, likewise.
     """
@@ -60,6 +62,7 @@ class Column:
     generated: bool = False
     virtual: bool = False
     computed_default: bool = False
+    bare_timestamp: bool = False
     charset: str | None = field(default=None, compare=False)
     collation: str | None = field(default=None, compare=False)
 
@@ -266,7 +269,7 @@ class Default(NamedTuple):
         """
         text = None if self.literal is None or mysql_type is None else convert_default(self.literal, mysql_type)
         only_server_knows = self.computed or (self.literal is not None and text is None)
-        return replace(column, default=text, computed_default=only_server_knows)
+        return replace(column, default=text, computed_default=only_server_knows, bare_timestamp=False)
 
 
 def encode_statement(statement: Statement) -> str:

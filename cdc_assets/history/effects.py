@@ -126,7 +126,7 @@ def _explain_unknown_values(op: StepOp, names: Mapping[str, str], time_zone: str
     if isinstance(op, Fill) and op.slot.virtual and op.slot.id not in names:
         return None  # the source sends no such column
     if isinstance(op, Fill) and op.text is None:
-        return f"{op.slot.column} is NULL in rows from before the statement: only the source knows their values"
+        return f"{op.slot.column} is NULL in rows from before the statement: {op.why}"
     if isinstance(op, Convert):
         value = converted(
             F.lit(None).cast(spark_type(op.old)), op.old, op.new, spark_type(op.new), time_zone, of_tidb=False

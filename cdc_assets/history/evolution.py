@@ -74,11 +74,13 @@ class Fill:
         slot: the column.
         type: the column's type.
         text: the default's text; None if only the source knows the value: then open rows get NULL.
+        why: why the value is not known, if it is not.
     """
 
     slot: Slot
     type: MySQLType
     text: str | None
+    why: str = "only the source knows their values"
 
 
 @dataclass(frozen=True)

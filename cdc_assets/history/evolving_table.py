@@ -47,6 +47,7 @@ from cdc_assets.history.type_changes import (
 )
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
+_BARE_TIMESTAMP = "with explicit_defaults_for_timestamp=OFF the server has given them another value"
 # Names of columns with their types; None if a type is unknown.
 NamedTypes = Sequence[tuple[str, MySQLType | None]]
 
@@ -80,12 +81,17 @@ class EvolvingTable:
     """
 
     def __init__(
-        self, name: Name, overridden: Callable[[Name, str], bool], changes_key_text: Callable[[MySQLType], bool]
+        self,
+        name: Name,
+        overridden: Callable[[Name, str], bool],
+        changes_key_text: Callable[[MySQLType], bool],
+        *,
+        of_tidb: bool,
     ) -> None:
         self.evolution = Evolution(name)
         self.is_keyed_by_row = False
         self.has_all_rows = False
-        self._overridden, self._changes_key_text = overridden, changes_key_text
+        self._overridden, self._changes_key_text, self._of_tidb = overridden, changes_key_text, of_tidb
         self._live: dict[str, Slot] = {}
         self._removed_columns: list[Slot] = []  # columns that only the history of this table still has
         self._dropped: tuple[int, dict[str, Slot]] | None = None  # the last DROP TABLE, and the columns it removed
@@ -279,9 +285,11 @@ class EvolvingTable:
             is_filled = (column.computed_default or not column.nullable) and not column.generated
             why = f"{slot.column} is NULL in earlier rows: the value that they got as {column.type} is not known"
             return [Flag(why)] if is_filled else []
-        if not column.is_filled:
-            return []
-        return [Fill(slot, mysql_type, column.fill)]
+        if column.is_filled:
+            return [Fill(slot, mysql_type, column.fill)]
+        if column.bare_timestamp and not self._of_tidb:
+            return [Fill(slot, mysql_type, None, _BARE_TIMESTAMP)]
+        return []
 
     def _drop_column(self, action: DropColumn, ddl: Ddl) -> list[StepOp]:
         slot = self._named_slot(action.name)

@@ -22,6 +22,8 @@ def evolve_tables(
     loaded: Mapping[Name, int] = MappingProxyType({}),
     taken: Callable[[Name], bool] = lambda _: True,
     changes_key_text: Callable[[MySQLType], bool] = lambda _: False,
+    *,
+    of_tidb: bool = False,
 ) -> dict[Name, Evolution]:
     """Return the evolution of each table that statements or rows name.
 
@@ -32,8 +34,11 @@ def evolve_tables(
         loaded: the loaded tables and the positions of their loads: a dump has the rows that an earlier RENAME moved.
         taken: returns whether the feed takes a table.
         changes_key_text: as `Protocol.changes_key_text`.
+        of_tidb: whether the source is TiDB.
     """
-    database = _EvolvingTables(lambda name: EvolvingTable(name, overridden, changes_key_text), loaded, taken)
+    database = _EvolvingTables(
+        lambda name: EvolvingTable(name, overridden, changes_key_text, of_tidb=of_tidb), loaded, taken
+    )
     end = (1 << 63) - 1
     waiting = {name: sorted(each, key=lambda s: end if s.since is None else s.since) for name, each in seen.items()}
 

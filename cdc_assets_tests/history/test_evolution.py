@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdc_assets.history.evolution import Arrive, Evolution, Flag
+from cdc_assets.history.evolution import Arrive, Evolution, Fill, Flag
 from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
@@ -21,7 +21,7 @@ CREATED = [
 
 
 def evolve(
-    statements: list[tuple[int, str]], *, taken: bool = True, protocol: Protocol | None = None
+    statements: list[tuple[int, str]], *, taken: bool = True, protocol: Protocol | None = None, of_tidb: bool = False
 ) -> dict[Name, Evolution]:
     """Return what statements at a position each do to each table."""
     protocol = protocol or CanalJson()
@@ -45,6 +45,7 @@ def evolve(
         {},
         taken=lambda name: taken or name[1] == "t",
         changes_key_text=protocol.changes_key_text,
+        of_tidb=of_tidb,
     )
 
 
@@ -142,3 +143,20 @@ def test_a_new_type_that_changes_the_text_of_keys_asks_for_a_reload(
     steps = evolve(statements, protocol=protocol)["shop", "t"].steps
     flags = [op for step in steps for op in step.ops if isinstance(op, Flag)]
     assert [flag.reload and flag.why.startswith("open rows keep their old key") for flag in flags] == [True] * changes
+
+
+@pytest.mark.parametrize(
+    ("definition", "of_tidb", "is_filled"),
+    [
+        ("TIMESTAMP", False, True),
+        ("TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3)", False, True),
+        ("TIMESTAMP", True, False),
+        ("TIMESTAMP NULL", False, False),
+        ("TIMESTAMP DEFAULT NULL", False, False),
+        ("DATETIME", False, False),
+    ],
+)
+def test_a_timestamp_for_which_the_server_may_choose_a_default(definition: str, of_tidb: bool, is_filled: bool) -> None:
+    statements = [CREATED[0], (2, f"ALTER TABLE t ADD at {definition}")]
+    step = evolve(statements, of_tidb=of_tidb)["shop", "t"].steps[-1]
+    assert [(op.slot.name, op.text) for op in step.ops if isinstance(op, Fill)] == [("at", None)] * is_filled

@@ -41,7 +41,7 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
     is_serial = cursor.sees("SERIAL")
     text = _read_type(cursor)
     mysql_type = parsed(text)
-    column = Column(name, text)
+    column = Column(name, text, bare_timestamp=mysql_type is not None and mysql_type.base == "timestamp")
     keys: list[Action] = []
     if is_serial:  # MySQL's short form of BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE.
         column = replace(column, nullable=False, computed_default=True)
@@ -100,8 +100,8 @@ def _read_type(cursor: TokenCursor) -> str:
 # Attributes without a value, and what they change in the column. A generated column is virtual unless STORED follows.
 _ATTRIBUTE_CHANGES: Mapping[tuple[str, ...], Callable[[Column], Column]] = MappingProxyType(
     {
-        ("NOT", "NULL"): lambda column: replace(column, nullable=False),
-        ("NULL",): lambda column: replace(column, nullable=True),
+        ("NOT", "NULL"): lambda column: replace(column, nullable=False, bare_timestamp=False),
+        ("NULL",): lambda column: replace(column, nullable=True, bare_timestamp=False),
         ("SERIAL", "DEFAULT", "VALUE"): lambda column: replace(column, nullable=False, computed_default=True),
         ("AUTO_INCREMENT",): lambda column: replace(column, computed_default=True),
         ("STORED",): lambda column: replace(column, virtual=False),
@@ -153,7 +153,7 @@ def _read_generated(cursor: TokenCursor, column: Column) -> Column:
     if not cursor.sees_symbol("("):
         raise SqlSyntaxError(f"expected an expression, found {cursor.peek().text!r}")
     cursor.skip_group()
-    return replace(column, generated=True, virtual=True)
+    return replace(column, generated=True, virtual=True, bare_timestamp=False)
 
 
 def _skip_attribute(cursor: TokenCursor) -> None:

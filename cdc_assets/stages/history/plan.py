@@ -114,6 +114,7 @@ def _plan_unit(
             releases.loaded,
             lambda name: feed.takes(*name),
             protocol_of(feed).changes_key_text,
+            of_tidb=protocol_of(feed).source_kind(feed) == "tidb",
         )
 
     before = evolve([d for d in ordered if d.id in applied], with_rows=False)

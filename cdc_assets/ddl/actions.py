@@ -47,6 +47,7 @@ class Column:
             digits of a bit, bytes as ISO-8859-1 characters. None: no default, NULL, or an expression.
         generated: whether an expression computes its values.
         virtual: whether it is generated and not stored. TiCDC sends no values of such a column.
+        expression: the tokens of the expression, if a statement has it; equal texts compute equal values.
         computed_default: whether only the server knows the default: an expression, CURRENT_TIMESTAMP, AUTO_INCREMENT, or a
             literal whose value `defaults` cannot compute.
         bare_timestamp: whether it is a TIMESTAMP without NULL, NOT NULL and DEFAULT. The server makes it NOT NULL with a
@@ -61,6 +62,7 @@ class Column:
     default: str | None = None
     generated: bool = False
     virtual: bool = False
+    expression: str | None = field(default=None, compare=False)
     computed_default: bool = False
     bare_timestamp: bool = False
     charset: str | None = field(default=None, compare=False)

@@ -157,7 +157,7 @@ def _apply_operation(
         forget: whether dropped columns become NULL.
         of_tidb: as in `conversion.converted`.
     """
-    if isinstance(op, Fill) and op.slot.id in columns and op.text is not None:
+    if isinstance(op, Fill) and op.slot.id in columns and op.text is not None and op.type is not None:
         default = decode(F.lit(op.text), op.type, _DEFAULTS, time_zone, columns[op.slot.id].target)
         # A row has a value already if it came after the statement with a lower commit_ts.
         return {op.slot.id: F.coalesce(values[op.slot.id], F.when(within, default))}

@@ -32,6 +32,7 @@ class Slot:
         name: the column's name in the source; its last name if the source no longer has the column.
         type: its newest type; None if it is unknown.
         virtual: whether it is a virtual generated column, of which the source sends no values.
+        expression: the expression of a generated column, if a statement has shown it.
         not_null: whether a statement has declared it NOT NULL.
         added: whether an ALTER TABLE created the column, so that the history has it before any row does.
         removed_at: the commit_ts of the statement that removed the column from the source's table.
@@ -44,6 +45,7 @@ class Slot:
     name: str
     type: MySQLType | None
     virtual: bool = False
+    expression: str | None = None
     not_null: bool = False
     added: bool = False
     removed_at: int | None = None
@@ -72,13 +74,13 @@ class Fill:
 
     Attributes:
         slot: the column.
-        type: the column's type.
+        type: the column's type; None: MySQL has no such type, so there is no text either.
         text: the default's text; None if only the source knows the value: then open rows get NULL.
         why: why the value is not known, if it is not.
     """
 
     slot: Slot
-    type: MySQLType
+    type: MySQLType | None
     text: str | None
     why: str = "only the source knows their values"
 

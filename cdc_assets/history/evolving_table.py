@@ -142,7 +142,7 @@ class EvolvingTable:
             mysql_type = parsed(column.type)
             if not existing:
                 slot = self._take_name(lower, column.name, mysql_type, ddl)
-                slot.virtual, slot.not_null = column.virtual, not column.nullable
+                _set_attributes(slot, column)
             elif lower in existing and existing[lower].type is None:
                 existing[lower].type = mysql_type
 
@@ -193,7 +193,7 @@ class EvolvingTable:
                 # A version that continues may have a value of a column that was dropped earlier.
                 self._put_aside(old, ddl)
             own = self._take_name(lower, before.name, before.type, ddl)
-            own.virtual, own.not_null = before.virtual, before.not_null
+            own.virtual, own.expression, own.not_null = before.virtual, before.expression, before.not_null
             taken[own] = slot
         for slot in origin.removed_columns:
             named = self._find_named(slot.name.lower())
@@ -280,7 +280,7 @@ class EvolvingTable:
             slot = self._live[lower] = self._add_slot(ddl.id, column.name, mysql_type)
         # Otherwise rows that came after the statement have an earlier commit_ts, and have shown the column.
         slot.type, slot.added = mysql_type or slot.type, True
-        slot.virtual, slot.not_null = column.virtual, not column.nullable
+        _set_attributes(slot, column)
         if mysql_type is None:
             is_filled = (column.computed_default or not column.nullable) and not column.generated
             why = f"{slot.column} is NULL in earlier rows: the value that they got as {column.type} is not known"
@@ -315,11 +315,14 @@ class EvolvingTable:
         """Change a column's type. If the action changes the name, too, the column already has its new name."""
         column = action.column
         slot, new = self._named_slot(column.name), parsed(column.type)
-        old, slot.virtual = slot.type, column.virtual
+        has_same_expression = column.expression is not None and column.expression == slot.expression
+        if column.generated and not (has_same_expression and new == slot.type):
+            return self._recompute_column(slot, column, ddl)
+        old, was_not_null = slot.type, slot.not_null
+        _set_attributes(slot, column)
         # Histories have no zero dates, which a NOT NULL column may have.
         may_be_zero = new is not None and new.base in ZERO_DATE_TYPES
-        not_null = not (column.nullable or slot.not_null or column.generated or may_be_zero)
-        slot.not_null = not column.nullable
+        not_null = not (column.nullable or was_not_null or column.generated or may_be_zero)
         restricted: list[StepOp] = [Restrict(slot, None, not_null)] if not_null else []
         if new is None or old is None or old == new or self._overridden(self.evolution.name, column.name):
             slot.type = new or old
@@ -337,6 +340,14 @@ class EvolvingTable:
         converted = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, new)
         converted.not_null = slot.not_null
         return [Convert(converted, slot, old, new), Forget(slot), *restricted]
+
+    def _recompute_column(self, slot: Slot, column: Column, ddl: Ddl) -> list[StepOp]:
+        """Add a column for the values that the server computes for all rows, without row events; put the old one aside."""
+        self._put_aside(slot, ddl)
+        self._removed_columns.append(slot)
+        computed = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, parsed(column.type))
+        _set_attributes(computed, column)
+        return [Fill(computed, computed.type, None), Forget(slot)]
 
     # --- Keys.
 
@@ -430,3 +441,8 @@ class EvolvingTable:
             slot.is_put_aside = True
             while slot.column.lower() in names:
                 slot.aside_number += 1
+
+
+def _set_attributes(slot: Slot, column: Column) -> None:
+    """Set what a statement says about a column besides its name and type."""
+    slot.virtual, slot.expression, slot.not_null = column.virtual, column.expression, not column.nullable

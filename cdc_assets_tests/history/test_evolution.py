@@ -160,3 +160,22 @@ def test_a_timestamp_for_which_the_server_may_choose_a_default(definition: str, 
     statements = [CREATED[0], (2, f"ALTER TABLE t ADD at {definition}")]
     step = evolve(statements, of_tidb=of_tidb)["shop", "t"].steps[-1]
     assert [(op.slot.name, op.text) for op in step.ops if isinstance(op, Fill)] == [("at", None)] * is_filled
+
+
+@pytest.mark.parametrize(
+    ("definition", "is_recomputed"),
+    [
+        ("MODIFY g INT AS (a * 2) STORED", True),
+        ("CHANGE g h INT GENERATED ALWAYS AS (a * 2) VIRTUAL", True),
+        ("MODIFY g BIGINT AS (a + 1) STORED", True),
+        ("MODIFY a INT AS (id + 1) STORED", True),
+        ("MODIFY g INT AS (`A`+1) STORED COMMENT 'x' FIRST", False),
+        ("MODIFY g INT", False),
+    ],
+)
+def test_values_that_the_server_computes_again(definition: str, is_recomputed: bool) -> None:
+    created = (1, "CREATE TABLE t (id INT PRIMARY KEY, a INT, g INT AS (a + 1) STORED)")
+    table = evolve([created, (9, f"ALTER TABLE t {definition}")])["shop", "t"]
+    filled = [op for step in table.steps for op in step.ops if isinstance(op, Fill)]
+    assert [op.text for op in filled] == [None] * is_recomputed
+    assert sum(slot.column.endswith("__until_9") for slot in table.slots) == is_recomputed

@@ -9,7 +9,7 @@ from cdc_assets.ddl.literals import read_literal
 from cdc_assets.ddl.readers.keys import read_key, read_reference, skip_check, skip_index_options
 from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
 from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
-from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
+from cdc_assets.mysql_types.tokens import SqlSyntaxError, Token, TokenCursor, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
 # Words of alterations that may follow the last of the others without a comma.
@@ -152,8 +152,16 @@ def _read_generated(cursor: TokenCursor, column: Column) -> Column:
         return replace(column, nullable=False, computed_default=True)
     if not cursor.sees_symbol("("):
         raise SqlSyntaxError(f"expected an expression, found {cursor.peek().text!r}")
+    start = cursor.at
     cursor.skip_group()
-    return replace(column, generated=True, virtual=True, bare_timestamp=False)
+    expression = " ".join(_normalize(token) for token in cursor.tokens[start : cursor.at])
+    return replace(column, generated=True, virtual=True, expression=expression, bare_timestamp=False)
+
+
+def _normalize(token: Token) -> str:
+    """Return the text of a token of an expression: names and words are equal in any letter case, literals are not."""
+    is_literal = token.kind not in {TokenKind.WORD, TokenKind.QUOTED, TokenKind.OTHER}
+    return f"{token.kind.name} {token.text!r}" if is_literal else token.text.lower()
 
 
 def _skip_attribute(cursor: TokenCursor) -> None:

@@ -258,6 +258,8 @@ def test_an_unknown_alteration_is_an_error(alteration: str) -> None:
         ("import partition p0 tablespace", "IMPORT TABLESPACE"),
         ("first partition less than (10)", "FIRST PARTITION"),
         ("convert table u to partition p values less than (10)", "CONVERT PARTITION"),
+        ("comment 'x' engine = blackhole", "ENGINE = BLACKHOLE"),
+        ("engine InnoDB, comment 'BLACKHOLE'", None),
         ("reorganize partition p into (partition a values less than (5))", None),
         ("coalesce partition 4", None),
         ("convert to character set utf8mb4", None),

@@ -53,8 +53,8 @@ def read_alter(cursor: TokenCursor) -> Statement:
             if not after_comma and word not in PARTITION_WORDS:
                 raise SqlSyntaxError(f"{word!r} is not expected here")
             actions += _ALTERATIONS[word](cursor)
-        elif not skip_option(cursor):
-            raise SqlSyntaxError(f"ALTER TABLE ... {cursor.peek().text} is not known")
+        else:
+            actions += _read_option(cursor)
         # MySQL accepts options one after the other without a comma.
         after_comma = cursor.symbol(",")
         if after_comma and cursor.done:
@@ -65,6 +65,15 @@ def read_alter(cursor: TokenCursor) -> Statement:
     only_renames = bool(others) and all(isinstance(action, RenameTable) for action in others)
     kind: DdlKind = "rename_table" if only_renames else "alter_table"
     return Statement(kind, ((table, tuple(actions)),), tolerant=tolerant)
+
+
+def _read_option(cursor: TokenCursor) -> list[Action]:
+    """Skip an option, which gives an action only if it deletes all rows: the engine BLACKHOLE."""
+    is_engine = cursor.sees("ENGINE")
+    if not skip_option(cursor):
+        raise SqlSyntaxError(f"ALTER TABLE ... {cursor.peek().text} is not known")
+    is_blackhole = is_engine and cursor.tokens[cursor.at - 1].text.upper() == "BLACKHOLE"
+    return [MoveRows("ENGINE = BLACKHOLE")] if is_blackhole else []
 
 
 def _read_add(cursor: TokenCursor) -> list[Action]:

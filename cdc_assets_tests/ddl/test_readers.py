@@ -87,6 +87,7 @@ def test_what_a_statement_does(text: str, statement: Statement) -> None:
             "create table t (a int check (a>0), e timestamp default current_timestamp() on update current_timestamp(), "
             "g geometry srid 4326 not null) row_format=compressed key_block_size=8 comment='x' union=(a,b)"
         ),
+        "create table t (a int `x`=1, key k (a) `y`='2') engine=InnoDB `PAGE_COMPRESSED`='ON' `ENCRYPTED`=YES",
         "create table t (like u)",
         "create table t (a varchar(20) compressed, b text compressed=zlib, c int without system versioning)",
         "create table t (a enum('x') storage disk column_format dynamic engine_attribute='{}')",

@@ -57,9 +57,10 @@ _OPTIONS_OF_TWO_WORDS = (("PLACEMENT", "POLICY"), ("DATA", "DIRECTORY"), ("INDEX
 def skip_named_option(cursor: TokenCursor, names: AbstractSet[str]) -> bool:
     """Skip an option with one of these names, or any name before an equals sign, and return whether it comes next.
 
-    Storage engines of MariaDB define options of their own, which always have the equals sign.
+    Storage engines of MariaDB define options of their own, which always have the equals sign. SHOW CREATE TABLE quotes them.
     """
-    if cursor.word() not in names and not (cursor.word() and cursor.sees_symbol("=", 1)):
+    is_name = cursor.peek().kind in {TokenKind.WORD, TokenKind.QUOTED}
+    if cursor.word() not in names and not (is_name and cursor.sees_symbol("=", 1)):
         return False
     cursor.next()
     cursor.symbol("=")

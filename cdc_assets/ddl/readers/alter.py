@@ -27,7 +27,7 @@ from cdc_assets.ddl.readers.keys import read_key
 from cdc_assets.ddl.readers.options import skip_charset, skip_option
 from cdc_assets.ddl.readers.other import read_other, read_other_object
 from cdc_assets.ddl.readers.partitions import PARTITION_ALTERATIONS, skip_partition_clause
-from cdc_assets.ddl.readers.tokens import expect_kind, expect_word, read_table_name, skip_lock_wait
+from cdc_assets.ddl.readers.tokens import expect_kind, expect_word, read_column_name, read_table_name, skip_lock_wait
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
 
@@ -111,7 +111,7 @@ def _read_drop(cursor: TokenCursor) -> list[Action]:
     if object_kind == "FOREIGN":
         expect_word(cursor, "KEY")
     tolerant = cursor.take("IF", "EXISTS")
-    name = cursor.name()
+    name = read_column_name(cursor)
     cursor.take_any("RESTRICT", "CASCADE")
     dropped: Mapping[str, list[Action]] = {
         "INDEX": [DropKey(name, tolerant)],
@@ -128,9 +128,11 @@ def _read_modification(cursor: TokenCursor, *, has_old_name: bool) -> list[Actio
     """Read MODIFY, or CHANGE, which has the column's old name before its definition."""
     cursor.take("COLUMN")
     tolerant = cursor.take("IF", "EXISTS")
-    old_name = cursor.name() if has_old_name else cursor.peek().text
+    old_name = read_column_name(cursor) if has_old_name else ""
     return [
-        ModifyColumn(old_name, action.column, action.position, tolerant) if isinstance(action, AddColumn) else action
+        ModifyColumn(old_name or action.column.name, action.column, action.position, tolerant)
+        if isinstance(action, AddColumn)
+        else action
         for action in read_column(cursor)
     ]
 
@@ -166,7 +168,7 @@ def _read_alter(cursor: TokenCursor) -> list[Action]:
         return []
     cursor.take("COLUMN")
     cursor.take("IF", "EXISTS")
-    name = cursor.name()
+    name = read_column_name(cursor)
     if cursor.take("SET", "DEFAULT"):
         return [SetDefault(name, read_default(cursor))]
     if cursor.take("DROP", "DEFAULT"):
@@ -194,7 +196,7 @@ def _read_order_by(cursor: TokenCursor) -> list[Action]:
     """Skip ORDER BY, the order in which the server rewrites the rows; no action."""
     expect_word(cursor, "BY")
     while True:
-        read_table_name(cursor)  # A column's name, which may have its table's before it.
+        read_column_name(cursor)
         cursor.take_any("ASC", "DESC")
         if not cursor.sees_symbol(",") or cursor.word(1) in _ALTERATIONS:
             return []

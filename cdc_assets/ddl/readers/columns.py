@@ -8,7 +8,7 @@ from cdc_assets.ddl.actions import Action, AddColumn, AddForeignKey, AddKey, Col
 from cdc_assets.ddl.literals import read_literal
 from cdc_assets.ddl.readers.keys import read_key, read_reference, skip_check, skip_index_options
 from cdc_assets.ddl.readers.options import skip_charset, skip_named_option
-from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
+from cdc_assets.ddl.readers.tokens import expect_word, read_column_name, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, Token, TokenCursor, TokenKind
 from cdc_assets.mysql_types.types import MySQLType, NoSuchTypeError, declared, parsed, read_type
 
@@ -37,7 +37,7 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
     Raises:
         SqlSyntaxError: an attribute is not understood.
     """
-    name = cursor.name()
+    name = read_column_name(cursor)
     is_serial = cursor.sees("SERIAL")
     text = _read_type(cursor)
     mysql_type = parsed(text)

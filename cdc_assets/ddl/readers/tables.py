@@ -49,6 +49,7 @@ def _read_create_index(cursor: TokenCursor, *, replaces: bool) -> Statement:
     skip_lock_wait(cursor)
     skip_index_options(cursor)
     key = AddKey("unique" if is_unique else "index", read_key_columns(cursor), name, only_if_missing=tolerant)
+    skip_lock_wait(cursor)
     skip_index_options(cursor)
     skip_algorithm_and_lock(cursor)
     dropped_keys = (DropKey(name, if_exists=True),) if replaces else ()

@@ -11,6 +11,12 @@ def read_table_name(cursor: TokenCursor) -> TableName:
     return TableName(first, cursor.name()) if cursor.symbol(".") else TableName("", first)
 
 
+def read_column_name(cursor: TokenCursor) -> str:
+    """Take and return the name of a column or foreign key, without its table's, which MySQL up to 5.7 and MariaDB accept."""
+    name = read_table_name(cursor).table
+    return cursor.name() if cursor.symbol(".") else name
+
+
 def expect_word(cursor: TokenCursor, *words: str) -> str:
     """Take one of these words, and return it.
 

@@ -29,6 +29,9 @@ from cdc_assets.protocols.messages import field_names
 # Servers replace some of these types by others: MariaDB's JSON is LONGTEXT; TEXT in the character set `binary` is BLOB.
 _CHARACTERS = frozenset({Family.TEXT, Family.BINARY, Family.JSON})
 
+# The key that Alibaba Cloud's RDS and PolarDB-X add to a table without one. Rows have it, and no statement does.
+_HIDDEN_KEYS = frozenset({"__#alibaba_rds_row_id#__", "_drds_implicit_id_"})
+
 
 @dataclass(frozen=True)
 class StatedColumn:
@@ -110,7 +113,7 @@ def collect_undeclared_columns(
     A lost statement, or a converter that changes names, makes such columns. A `StatedColumn` names the statement from which
     on all columns are known, and says that the table has no such column.
     """
-    sent = {column.name.lower() for columns in layouts for column in columns}
+    sent = {column.name.lower() for columns in layouts for column in columns} - _HIDDEN_KEYS
     undeclared: list[StatedColumn] = []
     first: Ddl | None = None
     declared: set[str] = set()

@@ -110,6 +110,10 @@ def test_a_column_comes_that_no_statement_has_given_the_table() -> None:
     assert undeclared([created(1, ID, V), altered(2, ID, V, N)], "id", "v", "n") == set()
 
 
+def test_no_statement_gives_a_table_its_hidden_key() -> None:
+    assert undeclared([created(1, V)], "v", "__#alibaba_rds_row_id#__", "_drds_implicit_id_") == set()
+
+
 def test_a_column_that_a_statement_drops_was_given() -> None:
     assert undeclared([created(1, ID, V, N), altered(2, ID, V)], "id", "v", "n") == set()
 

@@ -1,4 +1,7 @@
-"""Changes whose row before is not the row in the history: an event before them was lost, or was dropped wrongly."""
+"""Changes whose row before is not the row in the history: an event before them was lost, or was dropped wrongly.
+
+An INSERT has no row before it, so one of a row that is open is such a change.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,11 +26,11 @@ _TYPES_WITH_OTHER_TEXTS = frozenset({"json", "float", "double"})
 
 @dataclass(frozen=True)
 class ChainBreaks:
-    """Updates and deletes whose message has another row before the change than the history.
+    """Changes whose message has another row before the change than the history.
 
     Attributes:
         count: how many there are.
-        sample: some of them: the coordinates, the key, and the columns that differ.
+        sample: some of them: the coordinates, the key, and the columns that differ; of an INSERT none.
     """
 
     count: int = 0
@@ -38,7 +41,12 @@ NO_BREAKS = ChainBreaks()
 
 
 def find_chain_breaks(
-    plan: TablePlan, line: DataFrame, columns: Sequence[SourceColumn], effects: Effects
+    plan: TablePlan,
+    line: DataFrame,
+    columns: Sequence[SourceColumn],
+    effects: Effects,
+    *,
+    distinguishes_inserts: bool,
 ) -> ChainBreaks:
     """Return the changes whose row before is not the row in the chain.
 
@@ -51,18 +59,21 @@ def find_chain_breaks(
         line: the frame of `versions.build_timeline`.
         columns: the columns of the history.
         effects: what statements do to rows.
+        distinguishes_inserts: as `Protocol.distinguishes_inserts`.
     """
     changes = _list_value_changes(plan)
     names = [_name_if_different(each, changes.get(each.id, ())) for each in columns if each.readings]
     has_places = any(step.spot.place is not None for step in plan.evolution.steps)
+    is_insert, differing = F.col("op") == str(Op.INSERT), F.array_compact(F.array(*names))
     is_comparable = F.lit(plan.has_exact_order or has_places)
     breaks = (
         add_previous(line, effects)
-        .where(differs_from_chain() & (is_comparable | (F.col("before")["era"] == F.col("era"))))
+        .where(differs_from_chain(distinguishes_inserts=distinguishes_inserts))
+        .where(is_comparable | (F.col("before")["era"] == F.col("era")))
         .withColumn("names", F.transform(field_names(F.col("image")), F.lower))
-        .withColumn("columns", F.array_compact(F.array(*names)))
+        .withColumn("columns", F.when(is_insert, F.array().cast("array<string>")).otherwise(differing))
+        .where(is_insert | (F.size("columns") > 0))
         .select("topic", "partition", "offset", "op", "commit_ts", "key", "columns")
-        .where(F.size("columns") > 0)
     )
     count = breaks.count()
     rows = breaks.orderBy("topic", "partition", "offset").limit(SHOWN).collect() if count else []

@@ -184,11 +184,16 @@ def build_timeline(changes: DataFrame, open_versions: DataFrame, moved_rows: Dat
 
 
 def keep_boundaries(
-    line: DataFrame, effects: Effects = NO_EFFECTS, observation: Observation | None = None, since: int = -1
+    line: DataFrame,
+    effects: Effects = NO_EFFECTS,
+    observation: Observation | None = None,
+    since: int = -1,
+    *,
+    distinguishes_inserts: bool = True,
 ) -> DataFrame:
     """Leave out changes without an effect: updates to an equal row, and deletes of rows that do not exist.
 
-    An insert of a row that exists becomes an update: Open Protocol may write both alike, and sources repeat messages.
+    An insert of a row that exists becomes an update: Open Protocol may write both alike, or the row's DELETE was lost.
 
     Args:
         line: the frame of `build_timeline`.
@@ -196,6 +201,7 @@ def keep_boundaries(
         observation: gets the metrics `met`: how many rows after `since` have an UPDATE or a DELETE as their first change;
             and `unlike`: how many changes have a row before the change that may differ from the row in the chain.
         since: a commit_ts.
+        distinguishes_inserts: as `Protocol.distinguishes_inserts`.
 
     Returns:
         The rows of `line` that are left, with the columns of `build_timeline`, without `before_row` and `image`.
@@ -206,7 +212,7 @@ def keep_boundaries(
         late = f"NOT was_open AND op IN ('{_DELETE}', '{Op.UPDATE}') AND commit_ts > {since}"
         metrics = [F.count_if(~existed & F.expr(late)).alias("met")]
         if "before_row" in line.columns:
-            metrics.append(F.count_if(differs_from_chain()).alias("unlike"))
+            metrics.append(F.count_if(differs_from_chain(distinguishes_inserts=distinguishes_inserts)).alias("unlike"))
         line = line.observe(observation, *metrics)
     same = existed & F.col("previous").eqNullSafe(F.col("row"))
     changes = F.when(F.expr(f"was_open OR op = '{DDL}'"), F.lit(True)).when(F.expr(_ENDS), existed).otherwise(~same)
@@ -231,15 +237,20 @@ def add_previous(line: DataFrame, effects: Effects = NO_EFFECTS) -> DataFrame:
     return line.withColumns({"existed": existed, "previous": previous})
 
 
-def differs_from_chain() -> Column:
-    """Return whether the row before an UPDATE or a DELETE, by its message, is not the row that the chain has. BOOLEAN.
+def differs_from_chain(*, distinguishes_inserts: bool) -> Column:
+    """Return whether the row before a change, by its message, is not the row that the chain has. BOOLEAN.
+
+    An INSERT has no row before it. If it has the position of the change before it, a clock may have put the two in the
+    wrong order. Equal rows of a table without a key are copies, so an INSERT of one continues none.
 
     The expression reads the columns of `add_previous` and `before_row`.
+
+    Args:
+        distinguishes_inserts: as `Protocol.distinguishes_inserts`.
     """
-    return F.expr(
-        f"coalesce(NOT was_open AND op IN ('{_DELETE}', '{Op.UPDATE}') AND existed AND before_row IS NOT NULL "
-        "AND NOT before_row <=> previous, false)"
-    )
+    updated = f"op IN ('{_DELETE}', '{Op.UPDATE}') AND before_row IS NOT NULL AND NOT before_row <=> previous"
+    inserted = f"op = '{_INSERT}' AND {distinguishes_inserts} AND copy = 0 AND commit_ts > before.commit_ts"
+    return F.expr(f"coalesce(NOT was_open AND existed AND ({updated} OR {inserted}), false)")
 
 
 def continue_versions(bounds: DataFrame, effects: Effects) -> DataFrame:

@@ -149,6 +149,7 @@ class Protocol(Reader):
         codes_called: what messages state beside the MySQL types, as the messages of the type checks call it.
         events_a_record: about how many events a record has.
         settings: Spark settings under which records are decoded.
+        distinguishes_inserts: whether the message of an INSERT always differs from that of an UPDATE.
         joins_pairs: whether, with watermarks, a delete and an insert of a key at one commit_ts are one update.
         numbers_schemas: whether a row names its table's schema by number, and waits until a message has carried that schema.
         carries_schemas: whether messages carry table schemas, against which rows are checked.
@@ -162,6 +163,7 @@ class Protocol(Reader):
     codes_called: ClassVar[str]
     events_a_record: ClassVar[int] = 1
     settings: ClassVar[Mapping[str, str]] = {}
+    distinguishes_inserts: ClassVar[bool] = True
     joins_pairs: ClassVar[bool] = True
     numbers_schemas: ClassVar[bool] = False
     carries_schemas: ClassVar[bool] = False

@@ -174,16 +174,18 @@ def reload_required(report: TableReport) -> Verdict:
 
 
 def changes_continue(report: TableReport) -> Verdict:
-    """Return whether the row before each UPDATE and DELETE, as its message has it, is the row of the history."""
+    """Return whether the row before each change, as its message has it, is the row of the history; none for an INSERT."""
     breaks = report.breaks
-    description = "Each UPDATE and DELETE had the history's row as its row before the change."
+    description = (
+        "Each UPDATE and DELETE had the history's row as its row before the change, and no INSERT had a row before it."
+    )
     if breaks.count:
         description = (
             f"{breaks.count} changes of `{report.database}`.`{report.table}` had another row before the change than the "
-            "history: an earlier change was lost, or came in another order. They are applied, and the rows are right from "
-            "then on; the versions before may be wrong. Look for lost records before the coordinates in the violations: a "
-            "gap in the offsets, a topic with compaction or too short a retention, records in quarantine. `cdc-assets "
-            "verify` compares the open rows with the source."
+            "history (an INSERT has none): an earlier change was lost, or came in another order. They are applied, and the "
+            "rows are right from then on; the versions before may be wrong. Look for lost records before the coordinates in "
+            "the violations: a gap in the offsets, a topic with compaction or too short a retention, records in quarantine. "
+            "`cdc-assets verify` compares the open rows with the source."
         )
     return Verdict(not breaks.count, description, breaks.sample)
 

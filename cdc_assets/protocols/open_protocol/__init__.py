@@ -37,6 +37,7 @@ class OpenProtocol(Protocol):
     dialect = "open-protocol"
     codes_called = "type code"
     events_a_record = 16  # the default of TiCDC's max-batch-size
+    distinguishes_inserts = False  # with `output-old-value=false` an UPDATE looks like an INSERT
     # Without this setting Spark generates one method for all steps of decoding, which is longer than the JVM compiles. It
     # makes other protocols no faster.
     settings: ClassVar[Mapping[str, str]] = {"spark.sql.codegen.hugeMethodLimit": "8000"}

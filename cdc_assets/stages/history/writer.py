@@ -88,7 +88,8 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
     since = find_complete_position(plan, lake.history)
-    bounds = keep_boundaries(line, effects, metrics, since)
+    distinguishes_inserts = protocol_of(feed).distinguishes_inserts
+    bounds = keep_boundaries(line, effects, metrics, since, distinguishes_inserts=distinguishes_inserts)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
     table = plan.table.with_schema(shape.columns, shape.properties)
@@ -96,7 +97,9 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
     report = _report_versions(session, plan, shape, staged)
     report = _report_statements(session, feed, plan, columns, changes, moves, staged, report)
     lost = quarantine(lake, typing.find_problems(typed), STAGE, plan.after, plan.through) if loss.get["lost"] else 0
-    breaks = find_chain_breaks(plan, line, columns, effects) if metrics.get.get("unlike") else NO_BREAKS
+    breaks = NO_BREAKS
+    if metrics.get.get("unlike"):
+        breaks = find_chain_breaks(plan, line, columns, effects, distinguishes_inserts=distinguishes_inserts)
     met = count_met(plan, since, metrics.get["met"])
     report = replace(report, quarantined=lost, breaks=breaks, complete=since, met=met)
     return _commit(session, plan, shape, table, staged, report)

@@ -83,6 +83,8 @@ class Column:
         implicit = TYPES[mysql_type.base].implicit
         if implicit is not None and implicit.startswith("0000-"):
             return None
+        if mysql_type.base == "time" and mysql_type.length:
+            return f"{implicit}.{'0' * mysql_type.length}"
         return mysql_type.labels[0] if implicit is None and mysql_type.labels else implicit
 
     @property
@@ -214,9 +216,15 @@ class RenameTable:
 
 @dataclass(frozen=True)
 class MoveRows:
-    """Rows are added or deleted without row events, as by TRUNCATE PARTITION, or by ALTER IGNORE with a unique key."""
+    """Rows are added or deleted without row events, as by TRUNCATE PARTITION, or by ALTER IGNORE with a unique key.
+
+    Attributes:
+        how: the alteration, for people.
+        other: the table that gets or gives these rows, as by EXCHANGE PARTITION; it has an action of its own.
+    """
 
     how: str
+    other: TableName | None = None
 
 
 _ColumnAction = AddColumn | ModifyColumn | DropColumn | RenameColumn | SetDefault

@@ -218,8 +218,11 @@ class SourceTables:
     def _find_possible_tables(self, sent: SentStatement) -> tuple[Name, ...]:
         """Return the tables that a statement may change that is not understood."""
         self.asks_rows = True
-        texts = filter(None, (sent.text, sent.original))
+        texts = [text for text in (sent.text, sent.original) if text]
         possible = {name for text in texts for name in self._names.find_mentioned(text, sent.database)}
+        if not possible and not sent.table:
+            # FLASHBACK DATABASE and FLASHBACK CLUSTER name no table, and change all of them.
+            possible = {name for text in texts for name in self._names.find_in_databases(text, sent.database)}
         if sent.table:
             stated_name = sent.database, sent.table
             possible.add(self._names.find(stated_name) or stated_name)

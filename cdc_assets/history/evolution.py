@@ -159,9 +159,15 @@ class Arrive:
 
 @dataclass(frozen=True)
 class Recover:
-    """Open the rows again that a DROP TABLE at the commit_ts `dropped` has closed."""
+    """Open the rows again that the last DROP TABLE has closed.
+
+    Attributes:
+        dropped: the commit_ts of that DROP.
+        since: the commit_ts of the DROP before it, whose rows stay closed; -1 without one.
+    """
 
     dropped: int
+    since: int
 
 
 @dataclass(frozen=True)

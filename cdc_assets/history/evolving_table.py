@@ -94,7 +94,8 @@ class EvolvingTable:
         self._overridden, self._changes_key_text, self._of_tidb = overridden, changes_key_text, of_tidb
         self._live: dict[str, Slot] = {}
         self._removed_columns: list[Slot] = []  # columns that only the history of this table still has
-        self._dropped: tuple[int, dict[str, Slot]] | None = None  # the last DROP TABLE, and the columns it removed
+        # The last DROP TABLE and the one before it, and the columns that the last one removed.
+        self._dropped: tuple[Recover, dict[str, Slot]] | None = None
         self._removed: Replaced | None = None  # the table before its last RENAME or DROP, if another takes its name
         self._key: tuple[Slot, ...] | None = None
         self._has_old_keys = False  # rows of the table stay under an earlier key
@@ -148,16 +149,17 @@ class EvolvingTable:
 
     def drop(self, ddl: Ddl) -> list[StepOp]:
         """Remove the table with a DROP, which a RECOVER TABLE may undo; return the operations on open rows."""
-        self._dropped = ddl.spot.commit_ts, dict(self._live)
+        since = -1 if self._dropped is None else self._dropped[0].dropped
+        self._dropped = Recover(ddl.spot.commit_ts, since), dict(self._live)
         return self.remove(ddl, "drop")
 
     def recover(self, ddl: Ddl) -> None:
         """Undo the last DROP of the table."""
         if self._dropped is not None:
-            dropped, columns = self._dropped
+            rows, columns = self._dropped
             for lower, slot in columns.items():
                 self._take_name(lower, slot.name, slot.type, ddl)
-            self.add_step(ddl, [Recover(dropped)])
+            self.add_step(ddl, [rows])
 
     def remove(self, ddl: Ddl, reason: str) -> list[StepOp]:
         """Remove the table's columns and key, as it is dropped or renamed; return the operations on open rows."""

@@ -44,7 +44,8 @@ def read_moved_rows(
     for move in moves:
         versions, op, at = move.origin.read(session), move.op, move.spot.commit_ts
         if isinstance(op, Recover):
-            dropped = versions.where(_closed_by("drop") & (F.col("_cdc_to_ts") <= op.dropped))
+            ended_at = F.col("_cdc_to_ts")
+            dropped = versions.where(_closed_by("drop") & (ended_at > op.since) & (ended_at <= op.dropped))
             frames.append(_open_at(move, dropped, {c.id: c.column for c in columns}, columns))
         elif isinstance(op, Rekey):
             ended = versions.where(_closed_by("ddl") & (F.col("_cdc_to_ts") == at))

@@ -253,11 +253,9 @@ def test_an_unknown_alteration_is_an_error(alteration: str) -> None:
     [
         ("drop partition p0, p1", "DROP PARTITION"),
         ("truncate partition all", "TRUNCATE PARTITION"),
-        ("exchange partition p with table u", "EXCHANGE PARTITION"),
         ("discard tablespace", "DISCARD TABLESPACE"),
         ("import partition p0 tablespace", "IMPORT TABLESPACE"),
         ("first partition less than (10)", "FIRST PARTITION"),
-        ("convert table u to partition p values less than (10)", "CONVERT PARTITION"),
         ("comment 'x' engine = blackhole", "ENGINE = BLACKHOLE"),
         ("engine InnoDB, comment 'BLACKHOLE'", None),
         ("reorganize partition p into (partition a values less than (5))", None),
@@ -268,6 +266,20 @@ def test_an_unknown_alteration_is_an_error(alteration: str) -> None:
 def test_alterations_that_move_rows_without_row_events(alteration: str, how: str | None) -> None:
     read = read_statement(f"alter table t {alteration}")
     assert [a.how for _, actions in read.changes for a in actions] == ([how] if how else [])
+
+
+@pytest.mark.parametrize(
+    ("alteration", "how"),
+    [
+        ("exchange partition p with table s.u without validation", "EXCHANGE PARTITION"),
+        ("convert table s.u to partition p values less than (10)", "CONVERT PARTITION"),
+        ("convert partition p to table s.u", "CONVERT PARTITION"),
+    ],
+)
+def test_exchanges_of_rows_concern_both_tables(alteration: str, how: str) -> None:
+    read = read_statement(f"alter table t {alteration}")
+    assert read.names == (("", "t"), ("s", "u"))
+    assert [[a.how for a in actions] for _, actions in read.changes] == [[how], [how]]
 
 
 @pytest.mark.parametrize(

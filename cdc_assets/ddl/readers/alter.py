@@ -26,7 +26,7 @@ from cdc_assets.ddl.readers.columns import PARTITION_WORDS, read_column, read_co
 from cdc_assets.ddl.readers.keys import read_key
 from cdc_assets.ddl.readers.options import skip_charset, skip_option
 from cdc_assets.ddl.readers.other import read_other, read_other_object
-from cdc_assets.ddl.readers.partitions import PARTITION_ALTERATIONS, skip_partition_clause
+from cdc_assets.ddl.readers.partitions import PARTITION_ALTERATIONS, read_exchange, skip_partition_clause
 from cdc_assets.ddl.readers.tokens import expect_kind, expect_word, read_column_name, read_table_name, skip_lock_wait
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
@@ -64,7 +64,8 @@ def read_alter(cursor: TokenCursor) -> Statement:
     others = [action for action in actions if not isinstance(action, AddForeignKey | DropForeignKey)]
     only_renames = bool(others) and all(isinstance(action, RenameTable) for action in others)
     kind: DdlKind = "rename_table" if only_renames else "alter_table"
-    return Statement(kind, ((table, tuple(actions)),), tolerant=tolerant)
+    exchanges = [(a.other, (MoveRows(a.how),)) for a in actions if isinstance(a, MoveRows) and a.other is not None]
+    return Statement(kind, ((table, tuple(actions)), *exchanges), tolerant=tolerant)
 
 
 def _read_option(cursor: TokenCursor) -> list[Action]:
@@ -180,9 +181,8 @@ def _read_alter(cursor: TokenCursor) -> list[Action]:
 
 def _read_convert(cursor: TokenCursor) -> list[Action]:
     """Read CONVERT TO CHARACTER SET, which gives no action; or MariaDB's CONVERT PARTITION or CONVERT TABLE."""
-    if cursor.take_any("PARTITION", "TABLE"):
-        skip_partition_clause(cursor)
-        return [MoveRows("CONVERT PARTITION")]
+    if cursor.word() in {"PARTITION", "TABLE"}:
+        return [read_exchange(cursor, "CONVERT PARTITION")]
     expect_word(cursor, "TO")
     if not skip_charset(cursor):
         raise SqlSyntaxError(f"CONVERT TO {cursor.peek().text} is not known")

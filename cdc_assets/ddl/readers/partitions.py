@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from cdc_assets.ddl.actions import Action, MoveRows
 from cdc_assets.ddl.readers.options import expect_option
-from cdc_assets.ddl.readers.tokens import expect_word
+from cdc_assets.ddl.readers.tokens import expect_word, read_table_name
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenCursor, TokenKind
 
 # Words that may follow PARTITION BY outside of parentheses.
@@ -43,6 +43,24 @@ def skip_partition_clause(cursor: TokenCursor) -> None:
             cursor.next()
 
 
+def read_exchange(cursor: TokenCursor, how: str) -> MoveRows:
+    """Read an alteration that moves the rows of a partition from or to a table, and return it with that table.
+
+    It is EXCHANGE PARTITION p WITH TABLE t, or MariaDB's CONVERT PARTITION p TO TABLE t or CONVERT TABLE t TO PARTITION p.
+    """
+    while not cursor.take("TABLE"):
+        cursor.next()
+    other = read_table_name(cursor)
+    skip_partition_clause(cursor)
+    return MoveRows(how, other)
+
+
+def _read_exchange_partition(cursor: TokenCursor) -> list[Action]:
+    """Read EXCHANGE PARTITION from after its first word."""
+    expect_word(cursor, "PARTITION")
+    return [read_exchange(cursor, "EXCHANGE PARTITION")]
+
+
 def _read_partition(cursor: TokenCursor) -> list[Action]:
     """Skip PARTITION BY ..., or TiDB's option of one partition (PARTITION p ATTRIBUTES ...); no action."""
     if cursor.take("BY"):
@@ -76,7 +94,7 @@ PARTITION_ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = Map
     {
         "PARTITION": _read_partition,
         "TRUNCATE": _moving_rows("TRUNCATE PARTITION"),
-        "EXCHANGE": _moving_rows("EXCHANGE PARTITION"),
+        "EXCHANGE": _read_exchange_partition,
         # TiDB's FIRST PARTITION LESS THAN drops the partitions below that value.
         "FIRST": _moving_rows("FIRST PARTITION"),
         # Of the table, or of partitions.

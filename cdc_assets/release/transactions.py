@@ -7,7 +7,9 @@ held back, so that no key gets a later change before an earlier one.
 
 A transaction with a BEGIN and no END is waited for only until a later transaction ends: connectors begin some for DDL and
 never end them. Events that an END counts are waited for only until each partition of their table has events of a later
-transaction: an event that has not come by then was compacted away or is in quarantine.
+transaction: an event that has not come by then was compacted away or is in quarantine. Of a transaction without markers,
+nothing is waited for once a partition has, after its events, those of a transaction that has ended: Kafka has deleted the
+markers.
 """
 
 from collections.abc import Callable
@@ -64,6 +66,7 @@ def find_held_transactions(
     first = min(waiting, default=None)
     is_held = is_open if first is None else is_open | (F.col("at") >= first)
     held = transactions.where(is_held).select("id", "at", "marked", "batch")
+    held = held.join(_find_without_markers(transactions, rows), on="id", how="left_anti")
     return replace(_bound_partitions(held, rows), tables=before.tables)
 
 
@@ -71,6 +74,20 @@ def _last_end(transactions: DataFrame) -> int:
     """Return the offset of the last END marker; -1 without one."""
     newest = transactions.where("collections IS NOT NULL").agg(F.max("last")).head()
     return newest[0] if newest and newest[0] is not None else -1
+
+
+def _find_without_markers(transactions: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the `id` of the transactions whose markers Kafka has deleted: a later transaction has ended.
+
+    Markers are in the order of the binlog. So a transaction whose markers are still to come is after all that have ended.
+    """
+    events = rows.select("transaction.id", "topic", "partition", "offset")
+    ended = events.join(transactions.where("collections IS NOT NULL").select("id"), on="id")
+    # A restarted connector may send an ended transaction again, so its first event counts.
+    first_events = ended.groupBy("topic", "partition", "id").agg(F.min("offset").alias("first"))
+    last_ended = first_events.groupBy("topic", "partition").agg(F.max("first").alias("first"))
+    unmarked = events.join(transactions.where("at IS NULL").select("id"), on="id")
+    return unmarked.join(last_ended, on=["topic", "partition"]).where("offset < first").select("id").distinct()
 
 
 def _find_waiting(

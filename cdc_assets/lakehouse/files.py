@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow import dataset, parquet
+from pyarrow import parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, PyFileSystem
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -45,6 +45,8 @@ def write_rows(
     """Write Python rows like `write_files`, without Spark, and describe the files; a column that a row lacks is NULL."""
     if not rows:
         return []
+    from pyarrow import dataset  # noqa: PLC0415 -- imports pandas, which loading the definitions must not wait for
+
     system, base = store.files(table)
     arrow_rows = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(columns))
     parquet_files, written = dataset.ParquetFileFormat(), list[Any]()

@@ -33,17 +33,17 @@ class Jar(NamedTuple):
         return f"{'-'.join(filter(None, [self.module, self.revision, self.classifier]))}.jar"
 
 
-def _read_pinned(group: str) -> tuple[Jar, ...]:
+def _read_jars(group: str) -> tuple[Jar, ...]:
     """Return the jars of one table of `jars.toml`."""
-    pinned = tomllib.loads(Path(__file__).with_name("jars.toml").read_text())
+    checksums = tomllib.loads(Path(__file__).with_name("jars.toml").read_text())
     jars = []
-    for name, sha256 in pinned[group].items():
+    for name, sha256 in checksums[group].items():
         organisation, module, revision, *classifier = name.split(":")
         jars.append(Jar(organisation, module, revision, sha256, *classifier))
     return tuple(jars)
 
 
-JARS, S3_JARS, GCS_JARS, AZURE_JARS = map(_read_pinned, ("spark", "s3", "gcs", "azure"))
+JARS, S3_JARS, GCS_JARS, AZURE_JARS = map(_read_jars, ("spark", "s3", "gcs", "azure"))
 
 # usepoms="false": fetch the jars without their dependencies.
 _IVY_SETTINGS = """<ivysettings>

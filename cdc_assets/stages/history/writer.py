@@ -80,16 +80,14 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
     open_versions = read_open_versions(session, plan, shape, typing.schema, typed, list_new_columns(plan, columns))
     moves = _list_moves(lake, feed, plan)
     moved_rows = read_moved_rows(session, plan, moves, columns, effects)
-    applied = watched.withColumn("copy", F.lit(0))
-    if plan.keyless:
-        applied = number_copies(watched, open_versions, moved_rows, effects)
+    without_copies = watched.withColumn("copy", F.lit(0))
+    applied = number_copies(watched, open_versions, moved_rows, effects) if plan.keyless else without_copies
     if plan.reload_positions:
         absent_rows = find_absent_rows(plan, typed, open_versions, moved_rows, typing.schema)
         applied = applied.unionByName(absent_rows, allowMissingColumns=True)
     line = build_timeline(applied, open_versions, moved_rows)
-    since = find_complete_position(plan, lake.history)
-    distinguishes_inserts = protocol_of(feed).distinguishes_inserts
-    bounds = keep_boundaries(line, effects, metrics, since, distinguishes_inserts=distinguishes_inserts)
+    since, protocol = find_complete_position(plan, lake.history), protocol_of(feed)
+    bounds = keep_boundaries(line, effects, metrics, since, distinguishes_inserts=protocol.distinguishes_inserts)
     versions = build_versions(continue_versions(bounds, effects), effects)
 
     table = plan.table.with_schema(shape.columns, shape.properties)
@@ -99,7 +97,7 @@ def apply_plan(lake: Lakehouse, session: SparkSession, feed: Feed, plan: TablePl
     lost = quarantine(lake, typing.find_problems(typed), STAGE, plan.after, plan.through) if loss.get["lost"] else 0
     breaks = NO_BREAKS
     if metrics.get.get("unlike"):
-        breaks = find_chain_breaks(plan, line, columns, effects, distinguishes_inserts=distinguishes_inserts)
+        breaks = find_chain_breaks(plan, line, columns, effects, distinguishes_inserts=protocol.distinguishes_inserts)
     met = count_met(plan, since, metrics.get["met"])
     report = replace(report, quarantined=lost, breaks=breaks, complete=since, met=met)
     return _commit(session, plan, shape, table, staged, report)

@@ -221,8 +221,8 @@ class SourceTables:
         texts = [text for text in (sent.text, sent.original) if text]
         possible = {name for text in texts for name in self._names.find_mentioned(text, sent.database)}
         if not possible and not sent.table:
-            # FLASHBACK DATABASE and FLASHBACK CLUSTER name no table, and change all of them.
-            possible = {name for text in texts for name in self._names.find_in_databases(text, sent.database)}
+            # FLASHBACK DATABASE names no table, and changes all tables of the database.
+            possible = {name for text in texts for name in self._names.find_in_databases(text)}
         if sent.table:
             stated_name = sent.database, sent.table
             possible.add(self._names.find(stated_name) or stated_name)

@@ -104,19 +104,22 @@ class TableNames:
                 mentioned |= self._by_lower_name.get(_lower(name), set()) if name[0] else self._find_tables(name[1])
         return mentioned
 
-    def find_in_databases(self, text: str, database: str) -> set[Name]:
+    def find_in_databases(self, text: str) -> set[Name]:
         """Return the tables of the databases that stand, in any letter case, in a statement that cannot be read.
 
-        Args:
-            text: the statement.
-            database: the database whose tables to return if the statement names none; empty: all tables.
+        A database before a point does not count: the name after it is that of a table.
         """
         try:
-            mentioned = {token.text.lower() for token in tokenize(text) if token.kind in _NAME_KINDS}
+            tokens = tokenize(text)
         except SqlSyntaxError:
-            mentioned = set()
-        named = {name for name in self.all_names() if name[0].lower() in mentioned}
-        return named or {name for name in self.all_names() if database.lower() in ("", name[0].lower())}
+            return set()
+        following = [*(token.text for token in tokens[1:]), ""]
+        mentioned = {
+            token.text.lower()
+            for token, after in zip(tokens, following, strict=True)
+            if token.kind in _NAME_KINDS and after != "."
+        }
+        return {name for name in self.all_names() if name[0].lower() in mentioned}
 
 
 def _lower(name: Name) -> Name:

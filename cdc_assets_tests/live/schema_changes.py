@@ -16,7 +16,9 @@ ODD = "lq_odd"  # its tables stay blocked: they have types that MySQL does not h
 # Rows of the page that no MariaDB has, or that Debezium 3.5 cannot read.
 NOT_HERE = {
     "RECOVER TABLE, FLASHBACK TABLE (TiDB)": "TiDB",
-    "DISCARD, IMPORT TABLESPACE; FIRST PARTITION (TiDB); CONVERT PARTITION (MariaDB)": "asks for the server's files",
+    "DISCARD, IMPORT TABLESPACE; ENGINE = BLACKHOLE, which deletes all rows; FIRST PARTITION (TiDB); CONVERT PARTITION "
+    "(MariaDB)": "asks for the server's files or plugins",
+    "MODIFY, CHANGE to a generated column, unless its type and expression stay": "no generated columns are made",
     "a statement that is not understood: text after `;`, words that are not known": "no server accepts it",
     "ADD or DROP SYSTEM VERSIONING (MariaDB)": "Debezium's parser stops at it",
     "a statement whose message carries other columns than it gives": "no server does so",
@@ -204,7 +206,8 @@ def _add_not_null(state: State) -> Step | None:
 
 _ONLY_SOURCE = (
     "ADD COLUMN whose value only the source knows: CURRENT_TIMESTAMP, an expression, a generated column, a literal of which "
-    "the [value is not known](#defaults), a NOT NULL date without a default"
+    "the [value is not known](#defaults), a NOT NULL date without a default, a TIMESTAMP without NULL, NOT NULL and DEFAULT "
+    "unless `explicit_defaults_for_timestamp` [is certainly ON](#defaults)"
 )
 
 

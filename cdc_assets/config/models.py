@@ -123,8 +123,10 @@ class Kafka(_Model):
         except OptionError as error:
             at = (error.option,) if error.is_value else (error.option, "[key]")  # pydantic's mark of an error in a key
             context = {"allowed": error.allowed, "detail": error.detail, "at": at}
-            raise PydanticCustomError("rule", "{allowed}{detail}", context) from None
-        return value
+        else:
+            return value
+        # Outside the except block, so that no exception with a secret in its arguments is chained.
+        raise PydanticCustomError("rule", "{allowed}{detail}", context)
 
 
 class FeedSource(_Model):
@@ -295,9 +297,8 @@ class Feed(_Model):
     @classmethod
     def _check_protocol_has_setting(cls, value: object, info: ValidationInfo) -> object:
         protocol = _PROTOCOL_OF[str(info.field_name)]
-        if (
-            info.data.get("protocol", protocol) != protocol
-        ):  # an invalid protocol is not in `data`, and reported already
+        # An invalid protocol is not in `data`, and is reported already.
+        if info.data.get("protocol", protocol) != protocol:
             reject(f"{info.field_name} only with protocol: {protocol}")
         return value
 

@@ -252,12 +252,14 @@ def _location(value: str, info: ValidationInfo) -> str:
 
 
 def _server_address(value: object) -> jdbc.ServerAddress:
-    if not isinstance(value, str):
-        reject(jdbc.ALLOWED)
-    try:
-        return jdbc.ServerAddress.from_jdbc_url(value)
-    except jdbc.JdbcUrlError as error:
-        reject(jdbc.ALLOWED, str(error))
+    problem = ""
+    if isinstance(value, str):
+        try:
+            return jdbc.ServerAddress.from_jdbc_url(value)
+        except jdbc.JdbcUrlError as error:
+            problem = str(error)
+    # Outside the except block, so that no exception with a password in its arguments is chained.
+    reject(jdbc.ALLOWED, problem)
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

@@ -279,7 +279,7 @@ class Default(NamedTuple):
         """
         text = None if self.literal is None or mysql_type is None else convert_default(self.literal, mysql_type)
         only_server_knows = self.computed or (self.literal is not None and text is None)
-        return replace(column, default=text, computed_default=only_server_knows, bare_timestamp=False)
+        return replace(column, default=text, computed_default=only_server_knows)
 
 
 def encode_statement(statement: Statement) -> str:

@@ -6,7 +6,7 @@ that database, with two exceptions: for a RENAME, Canal and Debezium state the d
 states none for a statement that it cannot read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from cdc_assets.ddl.actions import Action, AddForeignKey, RenameTable, Statement, TableName
@@ -92,16 +92,10 @@ class TableNames:
             text: the statement.
             database: the database of names without one; empty: any.
         """
-        try:
-            tokens = tokenize(text)
-        except SqlSyntaxError:
-            return set()
         mentioned: set[Name] = set()
-        for n, token in enumerate(tokens):
-            if token.kind in _NAME_KINDS:
-                is_qualified = n >= 2 and tokens[n - 1].text == "." and tokens[n - 2].kind in _NAME_KINDS
-                name = tokens[n - 2].text if is_qualified else database, token.text
-                mentioned |= self._by_lower_name.get(_lower(name), set()) if name[0] else self._find_tables(name[1])
+        for qualifier, table, _ in _list_names(text):
+            name = qualifier or database, table
+            mentioned |= self._by_lower_name.get(_lower(name), set()) if name[0] else self._find_tables(table)
         return mentioned
 
     def find_in_databases(self, text: str) -> set[Name]:
@@ -109,17 +103,24 @@ class TableNames:
 
         A database before a point does not count: the name after it is that of a table.
         """
-        try:
-            tokens = tokenize(text)
-        except SqlSyntaxError:
-            return set()
-        following = [*(token.text for token in tokens[1:]), ""]
-        mentioned = {
-            token.text.lower()
-            for token, after in zip(tokens, following, strict=True)
-            if token.kind in _NAME_KINDS and after != "."
-        }
+        mentioned = {name.lower() for _, name, is_qualifier in _list_names(text) if not is_qualifier}
         return {name for name in self.all_names() if name[0].lower() in mentioned}
+
+
+def _list_names(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield each word or quoted name of a statement: the name before its point, the name, whether a point follows it.
+
+    A text without tokens has none.
+    """
+    try:
+        tokens = tokenize(text)
+    except SqlSyntaxError:
+        return
+    for n, token in enumerate(tokens):
+        if token.kind in _NAME_KINDS:
+            is_qualified = n >= 2 and tokens[n - 1].text == "." and tokens[n - 2].kind in _NAME_KINDS
+            is_qualifier = n + 1 < len(tokens) and tokens[n + 1].text == "."
+            yield tokens[n - 2].text if is_qualified else "", token.text, is_qualifier
 
 
 def _lower(name: Name) -> Name:

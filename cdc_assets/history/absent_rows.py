@@ -111,7 +111,9 @@ def _absent_from_table_scan(scan: TableScan, changes: DataFrame, earlier: DataFr
     for place in scan.places:
         behind = (binlog.log_hash() == place.log) & binlog.is_at_or_after(place.number, place.position)
         after = after | F.coalesce(behind, F.lit(False))
-    first_change = F.min(F.when(F.col("is_after"), F.struct("partition", "offset", "op")))
+    # Open versions and moved rows have no op.
+    is_later_change = F.col("is_after") & F.col("op").isNotNull()
+    first_change = F.min(F.when(is_later_change, F.struct("partition", "offset", "op")))
     is_absent = F.coalesce(first_change["op"] == str(Op.INSERT), F.lit(True))
     return _end_keys(changes.withColumns({"is_read": F.lit(False), "is_after": after}), earlier, scan.at, is_absent)
 

@@ -66,7 +66,9 @@ def find_held_transactions(
     first = min(waiting, default=None)
     is_held = is_open if first is None else is_open | (F.col("at") >= first)
     held = transactions.where(is_held).select("id", "at", "marked", "batch")
-    held = held.join(_find_without_markers(transactions, rows), on="id", how="left_anti")
+    unmarked = transactions.where("at IS NULL")
+    if not unmarked.isEmpty():
+        held = held.join(_find_without_markers(unmarked, transactions, rows), on="id", how="left_anti")
     return replace(_bound_partitions(held, rows), tables=before.tables)
 
 
@@ -76,8 +78,8 @@ def _last_end(transactions: DataFrame) -> int:
     return newest[0] if newest and newest[0] is not None else -1
 
 
-def _find_without_markers(transactions: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return the `id` of the transactions whose markers Kafka has deleted: a later transaction has ended.
+def _find_without_markers(unmarked: DataFrame, transactions: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the `id` of those of `unmarked` whose markers Kafka has deleted: a later transaction has ended.
 
     Markers are in the order of the binlog. So a transaction whose markers are still to come is after all that have ended.
     """
@@ -86,8 +88,8 @@ def _find_without_markers(transactions: DataFrame, rows: DataFrame) -> DataFrame
     # A restarted connector may send an ended transaction again, so its first event counts.
     first_events = ended.groupBy("topic", "partition", "id").agg(F.min("offset").alias("first"))
     last_ended = first_events.groupBy("topic", "partition").agg(F.max("first").alias("first"))
-    unmarked = events.join(transactions.where("at IS NULL").select("id"), on="id")
-    return unmarked.join(last_ended, on=["topic", "partition"]).where("offset < first").select("id").distinct()
+    unmarked_events = events.join(unmarked.select("id"), on="id").join(last_ended, on=["topic", "partition"])
+    return unmarked_events.where("offset < first").select("id").distinct()
 
 
 def _find_waiting(

@@ -118,22 +118,11 @@ class Rules(ABC):
     def state_columns(self) -> dict[str, Column]:
         """Return what a message states of its columns, in the protocol's form, by name. In: a row of change_events."""
 
+    @abstractmethod
     def make_layouts(
         self, groups: Sequence[LayoutGroup], schemas: SchemaRows, given_types: Mapping[str, str]
     ) -> list[RowLayout]:
         """Return the columns of groups of row events; `schemas` and `given_types`: as of `observe`."""
-        find_schemas = make_schema_lookup(schemas)
-        return [self.make_layout(group, find_schemas, given_types) for group in groups if group.kind == Kind.ROW]
-
-    def make_layout(self, group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
-        """Return the columns of a group of row events.
-
-        Args:
-            group: the events.
-            find_schemas: the declared columns of a table during a span of commit_ts.
-            given_types: `database.table.column` -> the type that the feeds file gives.
-        """
-        raise NotImplementedError
 
     def observe_groups(self, groups: Sequence[LayoutGroup]) -> list[Observation]:  # noqa: ARG002
         """Return observations that are not of values."""
@@ -142,6 +131,27 @@ class Rules(ABC):
     @abstractmethod
     def expected(self, row: Mapping[str, Any]) -> str:
         """Return what the reference prescribes for an observation, for people."""
+
+
+class LayoutRules(Rules):
+    """The type rules of a protocol whose messages state the columns of their row."""
+
+    def make_layouts(
+        self, groups: Sequence[LayoutGroup], schemas: SchemaRows, given_types: Mapping[str, str]
+    ) -> list[RowLayout]:
+        """Return the columns of groups of row events, by what the messages state."""
+        find_schemas = make_schema_lookup(schemas)
+        return [self.make_layout(group, find_schemas, given_types) for group in groups if group.kind == Kind.ROW]
+
+    @abstractmethod
+    def make_layout(self, group: LayoutGroup, find_schemas: SchemaLookup, given_types: Mapping[str, str]) -> RowLayout:
+        """Return the columns of a group of row events.
+
+        Args:
+            group: the events.
+            find_schemas: the declared columns of a table during a span of commit_ts.
+            given_types: `database.table.column` -> the type that the feeds file gives.
+        """
 
 
 def select_row_events(events: DataFrame) -> DataFrame:

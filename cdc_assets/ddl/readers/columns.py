@@ -41,7 +41,7 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
     is_serial = cursor.sees("SERIAL")
     text = _read_type(cursor)
     mysql_type = parsed(text)
-    column = Column(name, text, bare_timestamp=mysql_type is not None and mysql_type.base == "timestamp")
+    column, start = Column(name, text), cursor.at
     keys: list[Action] = []
     if is_serial:  # MySQL's short form of BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE.
         column = replace(column, nullable=False, computed_default=True)
@@ -65,6 +65,9 @@ def read_column(cursor: TokenCursor, *, only_if_missing: bool = False) -> list[A
             keys.append(AddForeignKey(read_reference(cursor, (name,)), only_if_missing=only_if_missing))
         else:
             column = _read_attribute(cursor, column, mysql_type)
+    words = {token.text.upper() for token in cursor.tokens[start : cursor.at] if token.kind is TokenKind.WORD}
+    if mysql_type is not None and mysql_type.base == "timestamp" and words.isdisjoint({"NULL", "DEFAULT", "AS"}):
+        column = replace(column, bare_timestamp=True)
     return [AddColumn(column, position, only_if_missing), *keys]
 
 
@@ -100,8 +103,8 @@ def _read_type(cursor: TokenCursor) -> str:
 # Attributes without a value, and what they change in the column. A generated column is virtual unless STORED follows.
 _ATTRIBUTE_CHANGES: Mapping[tuple[str, ...], Callable[[Column], Column]] = MappingProxyType(
     {
-        ("NOT", "NULL"): lambda column: replace(column, nullable=False, bare_timestamp=False),
-        ("NULL",): lambda column: replace(column, nullable=True, bare_timestamp=False),
+        ("NOT", "NULL"): lambda column: replace(column, nullable=False),
+        ("NULL",): lambda column: replace(column, nullable=True),
         ("SERIAL", "DEFAULT", "VALUE"): lambda column: replace(column, nullable=False, computed_default=True),
         ("AUTO_INCREMENT",): lambda column: replace(column, computed_default=True),
         ("STORED",): lambda column: replace(column, virtual=False),
@@ -155,7 +158,7 @@ def _read_generated(cursor: TokenCursor, column: Column) -> Column:
     start = cursor.at
     cursor.skip_group()
     expression = " ".join(_normalize(token) for token in cursor.tokens[start : cursor.at])
-    return replace(column, generated=True, virtual=True, expression=expression, bare_timestamp=False)
+    return replace(column, generated=True, virtual=True, expression=expression)
 
 
 def _normalize(token: Token) -> str:

@@ -90,6 +90,7 @@ def _moving_rows(alteration: str) -> Callable[[TokenCursor], list[Action]]:
     return read
 
 
+# The readers of alterations of partitions, by first word.
 PARTITION_ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = MappingProxyType(
     {
         "PARTITION": _read_partition,
@@ -109,4 +110,3 @@ PARTITION_ALTERATIONS: Mapping[str, Callable[[TokenCursor], list[Action]]] = Map
         ),
     }
 )  # fmt: skip
-"""The readers of alterations of partitions, by first word."""

@@ -18,7 +18,7 @@ from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.type_checks.declared_types import SchemaLookup, complete_decimal
 from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout, format_range
 from cdc_assets.type_checks.row_images import Sending
-from cdc_assets.type_checks.rules import NO_SUCH_TYPE, Rules, ValuesFit
+from cdc_assets.type_checks.rules import NO_SUCH_TYPE, LayoutRules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import Limits, TextForm, ValueClass, limits_of
 
@@ -131,7 +131,7 @@ class JdbcCodes(ValuesFit):
         return is_in_table(frame, ["sender", "kind", "jdbc_code"], _PAIRS) | judged_elsewhere
 
 
-class CanalJsonRules(Rules):
+class CanalJsonRules(LayoutRules):
     """The type rules for messages that some programs may have written."""
 
     model = JdbcCodes

@@ -26,7 +26,7 @@ from cdc_assets.protocols.debezium.semantics import Field, assumed_field, decidi
 from cdc_assets.type_checks.declared_types import SchemaColumns, SchemaLookup, SchemaRows
 from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout
 from cdc_assets.type_checks.row_images import Observation, Sending
-from cdc_assets.type_checks.rules import Rules, ValuesFit
+from cdc_assets.type_checks.rules import LayoutRules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import (
     DESCRIBED,
@@ -203,7 +203,7 @@ def _has_semantic_type(frame: pd.DataFrame) -> pd.Series:
     return frame["semantic_type"].isin(list(semantics.SEMANTICS))
 
 
-class DebeziumRules(Rules):
+class DebeziumRules(LayoutRules):
     """The type rules of Debezium.
 
     There is an observation of row events for each table, column, MySQL type, semantic type, JSON type and class of value,

@@ -16,7 +16,7 @@ from cdc_assets.protocols.open_protocol.codes import CODES, ColumnFlag, type_tex
 from cdc_assets.type_checks.declared_types import SchemaLookup, complete_decimal
 from cdc_assets.type_checks.observations import COLUMN_FIELDS, LayoutGroup, MessageColumn, RowLayout, format_range
 from cdc_assets.type_checks.row_images import Sending
-from cdc_assets.type_checks.rules import Rules, ValuesFit
+from cdc_assets.type_checks.rules import LayoutRules, ValuesFit
 from cdc_assets.type_checks.validation import is_in_table, make_rule_table, pa
 from cdc_assets.type_checks.values import TextForm, ValueClass, limits_of
 
@@ -83,7 +83,7 @@ class TypeCodes(ValuesFit):
         return is_in_table(frame, ["type_code", "wire_type"], _WIRES) | ~frame["type_code"].isin(sorted(CODES))
 
 
-class OpenProtocolRules(Rules):
+class OpenProtocolRules(LayoutRules):
     """The type rules of Open Protocol."""
 
     model = TypeCodes

@@ -51,6 +51,7 @@ def _make_layout(
 
 
 def _observe_corrupted(group: LayoutGroup) -> Observation:
+    """Return the observation of rows whose checksum is wrong."""
     place = {"database": group.database, "table": group.table, "column": _ALL_COLUMNS, "mysql_type": None}
     # All columns together have no type.
     own = {"encoding": group.stated["encoding"], "type_optional": True, "value_class": ValueClass.CORRUPTED}

@@ -99,10 +99,8 @@ def _make_new_plan(lake: Lakehouse, feed: Feed, load: InitialLoad) -> _Plan | No
         return None
     committed, tables_with_changes = lake.load_rows(), lake.released_tables()
     loaded = [row for row in committed if (row["database"], row["table"], row["position"]) in released_loads]
-    accepted_dumps, refused_dumps = (
-        {dump_digest(row) for row in committed},
-        {r.dump: r for r in cursor.refused if r.dump},
-    )
+    accepted_dumps = {dump_digest(row) for row in committed}
+    refused_dumps = {r.dump: r for r in cursor.refused if r.dump}
     plan = _Plan(loaded, [], [], [])
     for name, (row, damage) in sorted(_find_tables_to_load(lake.store, load, loaded).items()):
         # The dumps of released loads are not looked at again.

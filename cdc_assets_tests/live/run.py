@@ -22,7 +22,7 @@ from cdc_assets_tests.live.counts import Counts
 from cdc_assets_tests.live.pipeline import Cuts, Pipeline
 from cdc_assets_tests.live.reader import Reader
 from cdc_assets_tests.live.records import save, wait_for_marker
-from cdc_assets_tests.live.schema_changes import DATABASES, HIDDEN, ODD, PRODUCTIONS, State, productions_of
+from cdc_assets_tests.live.schema_changes import DATABASES, HIDDEN, ODD, PRODUCTIONS, State, choose_production
 from cdc_assets_tests.live.sessions import Sessions, Statement, Step
 from cdc_assets_tests.live.shrink import in_other_databases, linked_steps, shrink
 from cdc_assets_tests.mariadb import OLDER_VERSION, PASSWORD, USER, VERSION, MariaDB
@@ -62,7 +62,6 @@ class Live:
         self.replays = 0
         self.compared = 0  # the number of steps before the last comparison
         self.markers = 0
-        self._next = productions_of(self.rng)
 
     def run(self, end: float) -> list[Difference]:
         """Run until a difference, or until `end`, a time of `time.monotonic`.
@@ -161,7 +160,7 @@ class Live:
         elif len(own) >= _TABLES.stop:
             made = PRODUCTIONS_BY_ROW["DROP TABLE"]
         else:
-            made = next(self._next)
+            made = choose_production(self.rng, self.counts.productions)
         step = made.make(state)
         if step and self.reads_with_canal:
             step = readable_by_canal(step)

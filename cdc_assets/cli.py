@@ -24,8 +24,9 @@ from cdc_assets.operations.acknowledge import record_decision
 from cdc_assets.operations.finality import find_final_position
 from cdc_assets.operations.formatting import format_json
 from cdc_assets.operations.inspect import shown
+from cdc_assets.operations.inspect.debezium_avro import read_avro
 from cdc_assets.operations.inspect.project import write_project
-from cdc_assets.operations.inspect.samples import sample_broker, sample_folder
+from cdc_assets.operations.inspect.samples import TopicSample, sample_broker, sample_folder
 from cdc_assets.operations.inspect.topics import TopicReport, inspect_topics
 from cdc_assets.operations.rebuild_table import compare_table_with_rebuild, format_outcome, rebuild_table
 from cdc_assets.operations.verify import text as verify_text
@@ -36,6 +37,7 @@ from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.sources.broker import Broker, BrokerError
 from cdc_assets.sources.mysql import SourceError
 from cdc_assets.sources.offsets import OffsetRange, TopicPartition
+from cdc_assets.sources.schema_registry import RegistryError
 from cdc_assets.sources.snapshots import SnapshotError, parse_range, record_snapshot, replay_snapshot
 from cdc_assets.spark.session import spark_session
 from cdc_assets.stages.history.progress_file import blocked_tables, list_holds, retry_tables
@@ -50,6 +52,7 @@ _ERRORS = (
     JdbcUrlError,
     LocationError,
     OperationError,
+    RegistryError,
     SnapshotError,
     SourceError,
     read.NoTableError,
@@ -91,22 +94,36 @@ def _build_source(arguments: Namespace) -> dict[str, Any]:
     """Return the setting `source` of a feed without its topics."""
     if arguments.recorded is not None:
         return {"recorded": str(arguments.recorded)}
-    if wrong := [text for text in arguments.kafka_option if "=" not in text]:
-        raise FeedsError(f"--kafka-option {wrong[0]}: expected NAME=VALUE")
-    options = dict(text.split("=", 1) for text in arguments.kafka_option)
-    return {"kafka": {"bootstrap_servers": arguments.kafka} | ({"options": options} if options else {})}
+    options = _parse_options("--kafka-option", arguments.kafka_option)
+    return {"kafka": {"bootstrap_servers": arguments.kafka} | options}
+
+
+def _parse_options(argument: str, texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return `options` with the options NAME=VALUE; nothing without options."""
+    if wrong := [text for text in texts if "=" not in text]:
+        raise FeedsError(f"{argument} {wrong[0]}: expected NAME=VALUE")
+    return {"options": dict(text.split("=", 1) for text in texts)} if texts else {}
 
 
 def _inspect_topics(arguments: Namespace) -> list[TopicReport]:
+    options = _parse_options("--schema-registry-option", arguments.schema_registry_option)
+    samples = _sample_topics(arguments)
+    if arguments.schema_registry is None:
+        return inspect_topics(samples)
+    registry = {"url": arguments.schema_registry} | options
+    feed = {"protocol": "debezium", "encoding": "avro", "schema_registry": registry, "source": {"recorded": "."}}
+    file = validate_feeds({"feeds": {"inspected": feed}}, Path("command line"))
+    return inspect_topics(samples, read_avro(spark_session, file.feeds["inspected"], samples), registry)
+
+
+def _sample_topics(arguments: Namespace) -> list[TopicSample]:
     source = _build_source(arguments)
     if "recorded" in source:
-        return inspect_topics(
-            sample_folder(arguments.recorded, arguments.records, arguments.topic or (), arguments.topic_pattern)
-        )
+        return sample_folder(arguments.recorded, arguments.records, arguments.topic or (), arguments.topic_pattern)
     chosen = {"topics": arguments.topic} if arguments.topic else {"topic_pattern": arguments.topic_pattern or ".*"}
     feed = {"protocol": "canal-json", "source": {"kafka": source["kafka"] | chosen}}  # inspecting ignores the protocol
     file = validate_feeds({"feeds": {"inspected": feed}}, Path("command line"))
-    return inspect_topics(sample_broker(_find_broker(file.feeds, "inspected"), arguments.records))
+    return sample_broker(_find_broker(file.feeds, "inspected"), arguments.records)
 
 
 def _inspect(arguments: Namespace) -> str:

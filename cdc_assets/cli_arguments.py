@@ -38,8 +38,9 @@ def _add_inspect_commands(commands: "argparse._SubParsersAction[argparse.Argumen
     inspect = commands.add_parser(
         "inspect",
         help="show what topics contain: protocol, settings, tables",
-        description="Read a sample of each topic, without a JVM. Show its protocol with the evidence, the settings for the "
-        "feeds file, switches of the sender, watermarks, tables with keys and columns, and problems with what to do.",
+        description="Read a sample of each topic; a JVM starts only with --schema-registry. Show its protocol with the "
+        "evidence, the settings for the feeds file, switches of the sender, watermarks, tables with keys and columns, and "
+        "problems with what to do.",
     )
     inspect.add_argument("--json", action="store_true", help="print JSON")
     init = commands.add_parser(
@@ -59,6 +60,18 @@ def _add_inspect_commands(commands: "argparse._SubParsersAction[argparse.Argumen
             metavar="NAME=VALUE",
             help="an option of the connection, such as kafka.security.protocol=SSL (repeatable); ${NAME} in the value comes "
             "from the environment",
+        )
+        command.add_argument(
+            "--schema-registry",
+            metavar="URL",
+            help="the schema registry of records that a Debezium connector writes in Avro, as url of schema_registry",
+        )
+        command.add_argument(
+            "--schema-registry-option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="an option of schema_registry, such as basic.auth.user.info=${NAME} (repeatable)",
         )
         topics = command.add_mutually_exclusive_group()
         topics.add_argument("--topic", action="append", help="only this topic (repeatable); default: all topics")

@@ -3,9 +3,9 @@
 The stage change_events decodes new records, and replay_quarantine decodes undecodable records again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +15,7 @@ from cdc_assets.config import Feed, SchemaRegistry
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.registry_schemas import IdKind, RegistryCursor, SchemaId
 from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import SchemaTexts
 from cdc_assets.protocols.events import reject_watermarks_ahead
 from cdc_assets.sources.schema_registry import RegistryError, fetch_schema
 
@@ -38,16 +39,29 @@ def decode_records(lake: Lakehouse, feed: Feed, raw: DataFrame) -> Iterator[Data
     if settings is None or not id_columns:
         yield reject_watermarks_ahead(protocol.decode(raw, feed), feed.max_watermark_lead)
         return
+    for records, schemas in split_by_schemas(raw, id_columns, partial(_complete_schemas, lake, settings)):
+        decoded = protocol.with_schemas(schemas).decode(records, feed)
+        yield reject_watermarks_ahead(decoded, feed.max_watermark_lead)
+
+
+def split_by_schemas(
+    raw: DataFrame, id_columns: tuple[Column, ...], fetch: Callable[[set[SchemaId]], SchemaTexts]
+) -> Iterator[tuple[DataFrame, SchemaTexts]]:
+    """Yield the records in parts that name few schemas, each with the texts of its schemas.
+
+    Args:
+        raw: rows of `raw_records`.
+        id_columns: the ids of the schemas that a record names, as of `Protocol.schema_ids`.
+        fetch: returns the texts of the schemas of these ids.
+    """
     combinations = _list_combinations(raw, id_columns)
-    schemas = _complete_schemas(lake, settings, {schema for ids in combinations for schema in ids if schema})
+    schemas = fetch({schema for ids in combinations for schema in ids if schema})
     size = _SCHEMAS_A_PLAN // len(id_columns)
     groups = [combinations[start : start + size] for start in range(0, len(combinations) or 1, size)]
     for group in groups:
         is_single = len(groups) == 1
         records = raw if is_single else raw.where(reduce(or_, (_has_ids(id_columns, ids) for ids in group)))
-        group_schemas = {schema: schemas[schema] for ids in group for schema in ids if schema}
-        decoded = protocol.with_schemas(group_schemas).decode(records, feed)
-        yield reject_watermarks_ahead(decoded, feed.max_watermark_lead)
+        yield records, {schema: schemas[schema] for ids in group for schema in ids if schema}
 
 
 def _list_combinations(raw: DataFrame, id_columns: tuple[Column, ...]) -> list[_Ids]:

@@ -16,6 +16,7 @@ from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample, sa
 from cdc_assets.operations.inspect.topics import inspect_topics
 from cdc_assets.sources.broker import Broker
 from cdc_assets_tests.broker import TestBroker
+from cdc_assets_tests.registry import CONFLUENT, NATIVE, SET, recorded_answers, running_registry
 from cdc_assets_tests.support import RECORDED, Record, read_lines
 
 CLAIMS = "file:///srv/claims/out/public/claimcheck-files"
@@ -236,6 +237,91 @@ def test_files_of_a_new_project_are_those_of_this_one() -> None:
     for name in ("dagster.yaml", "workspace.yaml"):
         template = root / "cdc_assets" / "operations" / "inspect" / "templates" / name
         assert template.read_text() == (root / name).read_text()
+
+
+# The primary keys that the CREATE statements of the scenario `extra` state.
+EXTRA_KEYS = {"child": ["id"], "docs": ["id"], "docs_json": ["id"], "parent": ["id"], "trg_log": ["id"]}
+
+
+@pytest.mark.parametrize(
+    ("wire_format", "api"),
+    [
+        ("confluent", CONFLUENT),
+        pytest.param("native", NATIVE, marks=pytest.mark.extended),
+        ("headers", NATIVE),
+    ],
+)
+def test_records_in_avro_state_what_their_json_states(
+    wire_format: str, api: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def inspected(recorded: Path, *arguments: str) -> list[dict[str, Any]]:
+        folder = tmp_path / recorded.parent.name
+        folder.mkdir(exist_ok=True)
+        (folder / "extra.jsonl").write_text("".join(json.dumps(line) + "\n" for line in read_lines(recorded)))
+        assert cli.main(["inspect", "--recorded", str(folder), "--json", *arguments]) == 0
+        topics: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["topics"]
+        return topics
+
+    as_json = inspected(RECORDED / "mysql/dbz350m-schemas/extra")
+    without = inspected(SET / f"extra-{wire_format}")
+    assert all(each["protocol"] is None and "--schema-registry" in each["problems"][0]["advice"] for each in without)
+    monkeypatch.setenv("LOGIN", "me:secret")
+    option = "basic.auth.user.info=${LOGIN}"
+    with running_registry(recorded_answers()) as registry:
+        arguments = ["--schema-registry", registry.url + api, "--schema-registry-option", option]
+        topics = inspected(SET / f"extra-{wire_format}", *arguments)
+        assert all("Authorization" in headers for _, headers in registry.asked)
+        assert len(registry.paths) == len(set(registry.paths))
+        monkeypatch.chdir(tmp_path)
+        assert cli.main(["init", "--recorded", str(tmp_path / SET.name), *arguments]) == 0
+        settings = {"url": registry.url + api, "options": {"basic.auth.user.info": "${LOGIN}"}}
+        (written,) = yaml.safe_load((tmp_path / "feeds.yaml").read_text())["feeds"].values()
+        assert (written["protocol"], written["encoding"], written["schema_registry"]) == ("debezium", "avro", settings)
+        (feed,) = load_feeds(tmp_path / "feeds.yaml").feeds.values()
+        assert feed.schema_registry is not None
+    same = ("topic", "dialect", "kinds", "source", "tables", "problems", "watermarks", "cannot_tell")
+    assert [{name: each[name] for name in same} for each in topics] == [
+        {name: each[name] for name in same} for each in as_json
+    ]
+    assert all(each["settings"] == {"encoding": "avro", "schema_registry": settings} for each in topics)
+    assert all(set(each["switches"]) <= set(json_["switches"]) for each, json_ in zip(topics, as_json, strict=True))
+    keys = {table["table"]: table["key"] for each in topics for table in each["tables"]}
+    assert keys == EXTRA_KEYS
+
+
+MARKER = [("status", "string"), ("id", "string"), ("event_count", ["null", "long"]), ("ts_ms", "long")]
+
+
+def test_avro_that_cannot_be_decoded_has_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = next(r for r in read_lines(SET / "extra-confluent") if r["value"] and "parent" in r["topic"])
+    complete = base64.b64decode(row["value"])
+    marker = {"type": "record", "name": "M", "fields": [{"name": name, "type": each} for name, each in MARKER]}
+    values = {
+        "cut": complete[:-1],
+        "unknown": b"\x00\x00\x00\x03\x84" + complete[5:],
+        "marker": b"\x00\x00\x00\x03\x85\x0aBEGIN\x02a\x00\x02",
+    }
+    lines = [row | {"topic": n, "offset": 7, "value": base64.b64encode(v).decode()} for n, v in values.items()]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    answers = recorded_answers() | {f"{CONFLUENT}/schemas/ids/901": json.dumps({"schema": json.dumps(marker)})}
+    monkeypatch.chdir(tmp_path)
+    with running_registry(answers) as registry:
+        arguments = ["inspect", "--recorded", str(tmp_path), "--json", "--schema-registry", registry.url + CONFLUENT]
+        assert cli.main(arguments) == 0
+        topics = {each["topic"]: each for each in json.loads(capsys.readouterr().out)["topics"]}
+        registry.status = 503
+        assert cli.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert "503" in error
+    assert error.count("\n") == 1
+    number = int.from_bytes(complete[1:5], "big")
+    problems = {name: "".join(p["problem"] for p in topics[name]["problems"]) for name in ("cut", "unknown")}
+    assert f"(malformed_avro): the value's schema id is {number}" in problems["cut"]
+    assert "(unknown_schema): the value's schema id is 900" in problems["unknown"]
+    assert "partition 0 offset 7" in problems["unknown"]
+    assert (topics["marker"]["protocol"], topics["marker"]["kinds"]) == ("debezium", {"transaction": 1})
 
 
 def sent(broker: TestBroker, topic: str, lines: Lines) -> None:

@@ -1,6 +1,6 @@
 """What a message of a Debezium connector states, or of TiCDC's Debezium output."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,13 +9,10 @@ from cdc_assets.operations.inspect.samples import SampledRecord
 
 # The schema of an envelope, as Connect's JSON converter writes it; None: there is none.
 _Schema = Mapping[str, Any] | None
+_Field = Mapping[str, Any]  # the schema of one field
 
 _METADATA_SWITCH = "provide.transaction.metadata=true"
-# Kind -> the fields that such a message has, and the settings of the connector that it shows.
-_CONTROL_MESSAGES = {
-    "transaction": (("status", "id", "event_count"), {_METADATA_SWITCH}),
-    "notification": (("id", "aggregate_type", "type"), set[str]()),
-}
+_NOTIFICATION = {"id", "aggregate_type", "type"}
 
 
 def facts_of(message: Mapping[str, Any], record: SampledRecord) -> MessageFacts | None:
@@ -23,24 +20,40 @@ def facts_of(message: Mapping[str, Any], record: SampledRecord) -> MessageFacts 
     has_schema = {"schema", "payload"} <= message.keys()
     payload = message["payload"] if isinstance(message.get("payload"), dict) and len(message) <= 2 else message
     schema = message["schema"] if has_schema else None
-    facts = _change(payload, schema, record) or _schema_change(payload) or _control_message(payload, record)
+    row_fields = _fields_of(schema, "after") or _fields_of(schema, "before")
+    facts = facts_of_payload(payload, row_fields, _key_of(record))
     if facts is None:
         return None
     return replace(facts, switches=facts.switches | {f"schemas.enable={str(bool(schema)).lower()}"})
 
 
-def _change(payload: Mapping[str, Any], schema: _Schema, record: SampledRecord) -> MessageFacts | None:
+def facts_of_payload(
+    payload: Mapping[str, Any], row_fields: Iterable[_Field], key: Mapping[str, Any] | None
+) -> MessageFacts | None:
+    """Return what a message states; None where no connector of Debezium sends such a message.
+
+    Args:
+        payload: the message, without its schema.
+        row_fields: the fields of the row's schema, as Connect's JSON converter writes them; empty without a schema.
+        key: the record's key, without its schema; None where the record has none.
+    """
+    return _change(payload, row_fields, key) or _schema_change(payload) or _control_message(payload, key)
+
+
+def _change(
+    payload: Mapping[str, Any], row_fields: Iterable[_Field], key_columns: Mapping[str, Any] | None
+) -> MessageFacts | None:
     source = payload.get("source")
     if not isinstance(source, dict) or "op" not in payload or "connector" not in source:
         return None
-    fields = _fields_of(schema, "after") or _fields_of(schema, "before")
+    fields = {str(each.get("field")): each for each in row_fields}
     image = payload.get("after") or payload.get("before") or {}
     columns = {name: _connect_type(fields.get(name)) for name in image}
     switches = _modes(fields.values()) | ({_METADATA_SWITCH} if payload.get("transaction") else set())
     evidence = "the fields op and source"
     if payload["op"] == "m":
         return _of_connector(source, "watermark", evidence, switches, watermark=source.get("commit_ts"))
-    name, key = (source.get("db") or "", source.get("table") or ""), tuple(_key_of(record) or ())
+    name, key = (source.get("db") or "", source.get("table") or ""), tuple(key_columns or ())
     tables = [TableFacts(*name, key, columns, has_complete_row=bool(payload.get("after")))] if name[1] else []
     return _of_connector(source, "row", evidence, switches, tables)
 
@@ -64,14 +77,14 @@ def _schema_change(payload: Mapping[str, Any]) -> MessageFacts | None:
     return _of_connector(source, "schema" if is_new else "ddl", evidence, {"schema-change topic"}, tables)
 
 
-def _control_message(payload: Mapping[str, Any], record: SampledRecord) -> MessageFacts | None:
+def _control_message(payload: Mapping[str, Any], key: Mapping[str, Any] | None) -> MessageFacts | None:
     """Return what a message states that is about no table: of a transaction, a snapshot, or a heartbeat."""
-    for kind, (fields, switches) in _CONTROL_MESSAGES.items():
-        if payload.keys() >= set(fields):
-            return MessageFacts(
-                DEBEZIUM, "Debezium", kind, f"the fields {', '.join(fields)}", switches=frozenset(switches)
-            )
-    if set(payload) != {"ts_ms"} or "serverName" not in (_key_of(record) or {}):
+    if payload.get("status") in {"BEGIN", "END"} and "id" in payload:
+        switches = frozenset({_METADATA_SWITCH})
+        return MessageFacts(DEBEZIUM, "Debezium", "transaction", "the fields status, id", switches=switches)
+    if payload.keys() >= _NOTIFICATION:
+        return MessageFacts(DEBEZIUM, "Debezium", "notification", "the fields id, aggregate_type, type")
+    if set(payload) != {"ts_ms"} or "serverName" not in (key or {}):
         return None
     evidence = "the field ts_ms alone, and a key serverName"
     return MessageFacts(DEBEZIUM, "Debezium", "heartbeat", evidence, switches=frozenset({"heartbeat.interval.ms"}))
@@ -108,21 +121,21 @@ def _of_connector(
     )
 
 
-def _fields_of(schema: _Schema, image: str) -> dict[str, Mapping[str, Any]]:
+def _fields_of(schema: _Schema, image: str) -> Sequence[_Field]:
     for part in (schema or {}).get("fields") or ():
         if part.get("field") == image:
-            return {str(f.get("field")): f for f in part.get("fields") or ()}
-    return {}
+            return part.get("fields") or ()
+    return ()
 
 
-def _connect_type(field_schema: Mapping[str, Any] | None) -> str:
+def _connect_type(field_schema: _Field | None) -> str:
     if field_schema is None:
         return ""
     source = (field_schema.get("parameters") or {}).get("__debezium.source.column.type")
     return str(source or field_schema.get("name") or field_schema.get("type") or "")
 
 
-def _modes(fields: Iterable[Mapping[str, Any]]) -> set[str]:
+def _modes(fields: Iterable[_Field]) -> set[str]:
     """Return the settings of the connector that the types of its schema show."""
     modes = set()
     for each in fields:

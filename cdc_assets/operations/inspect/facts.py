@@ -43,7 +43,7 @@ class MessageFacts:
         kind: row; schema (a table as it begins), ddl (a statement that changes one), statement (the text of another),
             watermark, heartbeat, transaction, notification, tombstone, other.
         evidence: what in the record shows the protocol.
-        encoding: json or avro; for `simple` only.
+        encoding: json or avro.
         switches: settings of the sender that the record shows.
         tables: what it states about tables.
         watermark: commit_ts of a watermark.

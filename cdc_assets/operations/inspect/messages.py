@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from cdc_assets.lakehouse.registry_schemas import IdKind
 from cdc_assets.operations.inspect import canal_json, debezium, open_protocol, simple
 from cdc_assets.operations.inspect.facts import MessageFacts, decompressed, json_of, unknown
 from cdc_assets.operations.inspect.samples import SampledRecord
 
-_REGISTRY_HEADER = 5  # bytes: 0, then a schema id
+_ID_BYTES = 5  # 0, then a schema id
+_ID_HEADERS = {f"apicurio.value.{kind}" for kind in (IdKind.GLOBAL, IdKind.CONTENT)}
 
 
 def facts_of(record: SampledRecord) -> MessageFacts:
@@ -21,11 +23,17 @@ def facts_of(record: SampledRecord) -> MessageFacts:
     return replace(facts, switches=facts.switches | {f"compression: {compression}"}) if compression else facts
 
 
+def has_schema_id(record: SampledRecord) -> bool:
+    """Return whether the value or a header has the id of a schema in a schema registry."""
+    value, headers = record.value or b"", record.headers or ()
+    return (value[:1] == b"\x00" and len(value) > _ID_BYTES) or any(each.key in _ID_HEADERS for each in headers)
+
+
 def _recognised(record: SampledRecord, value: bytes) -> MessageFacts:
     if (record.key or b"").startswith(open_protocol.BEGINS):
         return open_protocol.facts_of(record)
-    if value[:1] == b"\x00" and len(value) > _REGISTRY_HEADER:
-        return unknown("the value begins with byte 0 and a schema id: the wire format of a schema registry")
+    if has_schema_id(record):
+        return unknown("the value, or a header, has a schema id in a wire format of a schema registry")
     if value[:1] == b"\x16":
         return simple.facts_of_avro(value)
     message = json_of(value)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
@@ -22,6 +22,24 @@ _IDLE_SECONDS = 10.0
 _INTERNAL = re.compile(r"__(consumer_offsets|transaction_state|share_group_state|cluster_metadata)$")
 
 
+class RecordPlace(NamedTuple):
+    """Where a record lies in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class SampledHeader:
+    """One header of a Kafka record; its value is None where it has none."""
+
+    key: str
+    value: bytes | None
+
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, val_json_bytes="base64")
+
+
 @dataclass(frozen=True)
 class SampledRecord:
     """One Kafka record.
@@ -32,6 +50,7 @@ class SampledRecord:
         offset: its offset in the partition.
         key: bytes of the key; None where there is none.
         value: bytes of the value; None for a tombstone.
+        headers: its headers; None where a snapshot file states none.
     """
 
     topic: str
@@ -39,8 +58,14 @@ class SampledRecord:
     offset: NonNegativeInt
     key: bytes | None
     value: bytes | None
+    headers: tuple[SampledHeader, ...] | None = None
 
     __pydantic_config__: ClassVar = ConfigDict(strict=True, val_json_bytes="base64")
+
+    @property
+    def place(self) -> RecordPlace:
+        """Where the record lies."""
+        return RecordPlace(self.topic, self.partition, self.offset)
 
 
 _RECORD = TypeAdapter(SampledRecord)
@@ -163,7 +188,8 @@ def _read(consumer: Consumer, place: TopicPartition, start: int, end: int) -> It
             raise KafkaException(error)
         offset = message.offset() or 0
         if offset < end:
-            yield SampledRecord(place.topic, place.partition, offset, message.key(), message.value())
+            headers = tuple(SampledHeader(*header) for header in message.headers() or ())
+            yield SampledRecord(place.topic, place.partition, offset, message.key(), message.value(), headers)
         if offset >= end - 1:
             return
 

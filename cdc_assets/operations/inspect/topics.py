@@ -1,8 +1,9 @@
 """What a sample of a topic's records shows: its protocol and settings, its tables, and problems."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from cdc_assets.operations.inspect.facts import (
@@ -16,7 +17,7 @@ from cdc_assets.operations.inspect.facts import (
     TableFacts,
 )
 from cdc_assets.operations.inspect.messages import facts_of
-from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample
+from cdc_assets.operations.inspect.samples import RecordPlace, SampledRecord, TopicSample
 
 # What a protocol's messages do not state; docs/protocols.md explains it.
 _ZONE = "the zone in which the source prints TIMESTAMP values (`time_zone`)"
@@ -46,9 +47,9 @@ _NO_WATERMARKS = (
     "key looks like new rows. Set enable-tidb-extension=true in the changefeed's sink URI."
 )
 _REGISTRY_ADVICE = (
-    "If a Debezium connector writes this topic in Avro, set `protocol: debezium`, `encoding: avro` and `schema_registry` "
-    "with the registry's URL in the feed of the connector's topics (docs/protocols.md). Protobuf and JSON Schema are not "
-    "read: let the connector write Avro, or JSON with value.converter=org.apache.kafka.connect.json.JsonConverter."
+    "If a Debezium connector writes this topic in Avro, give the registry's address, `--schema-registry URL`, to see what "
+    "the records state. Protobuf and JSON Schema are not read: let the connector write Avro, or JSON with "
+    "value.converter=org.apache.kafka.connect.json.JsonConverter."
 )
 _SHOWN = 3
 
@@ -106,11 +107,27 @@ class TopicReport:
     problems: list[Problem] = field(default_factory=list)
 
 
-def inspect_topics(samples: Iterable[TopicSample]) -> list[TopicReport]:
-    """Return a report of each topic, with the problems that only several topics together show (Debezium's)."""
-    stated = [(sample, [(record, facts_of(record)) for record in sample.records]) for sample in samples]
+def inspect_topics(
+    samples: Iterable[TopicSample],
+    avro: Mapping[RecordPlace, MessageFacts] = MappingProxyType({}),
+    schema_registry: Mapping[str, Any] | None = None,
+) -> list[TopicReport]:
+    """Return a report of each topic, with the problems that only several topics together show (Debezium's).
+
+    Args:
+        samples: the records of the topics.
+        avro: what the records state that a schema registry's schemas decode.
+        schema_registry: the setting `schema_registry` of these records' feed.
+    """
+    stated = [
+        (sample, [(record, avro.get(record.place) or facts_of(record)) for record in sample.records])
+        for sample in samples
+    ]
     altered = {each.protocol for _, facts in stated for _, each in facts if each.kind == "ddl"}
     reports = [_make_report(sample, facts, altered) for sample, facts in stated]
+    for each in reports:
+        if each.protocol == DEBEZIUM and each.settings.get("encoding") == "avro":
+            each.settings["schema_registry"] = schema_registry
     with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
     for each in reports:
         if "row" in each.kinds and each.source not in {"", *with_schemas} and not each.dialect.startswith("TiCDC"):
@@ -237,7 +254,7 @@ def _settings(
     settings: dict[str, Any] = {}
     if protocol == CANAL_JSON:
         settings["tidb_extension"] = any("enable-tidb-extension" in each.switches for each in facts)
-    if protocol == SIMPLE:
+    if protocol == SIMPLE or encoding == "avro":
         settings["encoding"] = encoding
     if len(claims) == 1:
         settings["claim_check"] = claims[0]

@@ -1,11 +1,17 @@
-"""The generated stream of `generate`, event for event, as Debezium's connector would carry it: with its schema."""
+"""The generated stream of `generate`, event for event, as Debezium's connector would carry it.
+
+In JSON with its schema or without, or in Avro with ids of a schema registry.
+"""
 
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from io import BytesIO
 from typing import Any
+
+import fastavro
 
 _DEBEZIUM, _CONNECT = "io.debezium.", "org.apache.kafka.connect.data."
 _DECIMAL = {"scale": "2", "connect.decimal.precision": "12"}
@@ -62,10 +68,55 @@ def _schema() -> dict[str, Any]:
 
 _SCHEMA = _schema()
 _KEY_SCHEMA = {"type": "struct", "fields": [_field("id")], "optional": False, "name": "bench.bench.orders.Key"}
+# The numbers of the schemas in the registry.
+_KEY_ID, _VALUE_ID = 1, 2
+_AVRO_TYPES = {"int16": "int", "int32": "int", "int64": "long"}
+_Encode = Callable[[dict[str, Any], dict[str, Any]], tuple[bytes, bytes]]
+
+
+def _avro_schema(schema: Mapping[str, Any], names: set[str]) -> Any:  # noqa: ANN401 -- JSON
+    """A Connect schema as Connect's Avro converters write it; of the records `names` the names alone."""
+    kind = schema["type"]
+    made: Any = schema.get("name")
+    if kind != "struct":
+        made = {"type": _AVRO_TYPES.get(kind, kind)} | ({"connect.type": kind} if kind == "int16" else {})
+        made |= {f"connect.{each}": schema[each] for each in ("name", "version", "parameters") if each in schema}
+    elif made not in names:
+        names.add(made)
+        fields = [{"name": each["field"], "type": _avro_schema(each, names)} for each in schema["fields"]]
+        made = {"type": "record", "name": made, "fields": fields}
+    return ["null", made] if schema["optional"] else made
+
+
+_AVRO = {_KEY_ID: _avro_schema(_KEY_SCHEMA, set()), _VALUE_ID: _avro_schema(_SCHEMA, set())}
+_PARSED = {number: fastavro.parse_schema(schema) for number, schema in _AVRO.items()}
+# The answers of the registry, by path.
+REGISTRY = {f"/schemas/ids/{n}": json.dumps({"schema": json.dumps(schema)}) for n, schema in _AVRO.items()}
 
 
 def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
     """Recorded Canal-JSON lines -> recorded Debezium lines from `offset` on; without the watermarks, which it has not."""
+    return _translated(
+        lines,
+        offset,
+        lambda key, value: (
+            _json({"schema": _KEY_SCHEMA, "payload": key}),
+            _json({"schema": _SCHEMA, "payload": value}),
+        ),
+    )
+
+
+def bare_lines(lines: Iterable[str], offset: int) -> Iterator[str]:
+    """The same as `translate`, without schemas."""
+    return _translated(lines, offset, lambda key, value: (_json(key), _json(value)))
+
+
+def avro_lines(lines: Iterable[str], offset: int) -> Iterator[str]:
+    """The same as `translate`, in Avro."""
+    return _translated(lines, offset, lambda key, value: (_avro(_KEY_ID, key), _avro(_VALUE_ID, _with_bytes(value))))
+
+
+def _translated(lines: Iterable[str], offset: int, encode: _Encode) -> Iterator[str]:
     offsets = Counter[int]()
     for text in lines:
         line = json.loads(text)
@@ -73,15 +124,14 @@ def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
         if not message["data"]:
             continue
         partition = line["partition"]
-        key = {"schema": _KEY_SCHEMA, "payload": {"id": int(message["data"][0]["id"])}}
-        value = {"schema": _SCHEMA, "payload": _payload(message, line["offset"])}
+        key, value = encode({"id": int(message["data"][0]["id"])}, _payload(message, line["offset"]))
         made = {
             "topic": "bench.bench.orders",
             "partition": partition,
             "offset": offset + offsets[partition],
             "timestamp": line["timestamp"],
-            "key": _packed(key),
-            "value": _packed(value),
+            "key": base64.b64encode(key).decode(),
+            "value": base64.b64encode(value).decode(),
             "headers": [],
         }
         offsets[partition] += 1
@@ -126,5 +176,24 @@ def _value(name: str, text: str) -> Any:  # noqa: ANN401 -- JSON
     return float(text) if connect == "double" else text
 
 
-def _packed(value: object) -> str:
-    return base64.b64encode(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()).decode()
+def _with_bytes(payload: dict[str, Any]) -> dict[str, Any]:
+    """A message with bytes for the base64 of its rows."""
+    images = {
+        image: payload[image]
+        and {
+            name: base64.b64decode(value) if value is not None and _COLUMNS[name][0] == "bytes" else value
+            for name, value in payload[image].items()
+        }
+        for image in ("before", "after")
+    }
+    return payload | images
+
+
+def _avro(number: int, value: dict[str, Any]) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _PARSED[number], value)
+    return b"\x00" + number.to_bytes(4, "big") + out.getvalue()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

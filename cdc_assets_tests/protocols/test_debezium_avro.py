@@ -132,6 +132,25 @@ def test_bad_input_is_in_quarantine_with_its_schema_id(chain: Callable[..., Chai
 
 
 @pytest.mark.extended
+def test_columns_of_another_tables_schema_are_reported(chain: Callable[..., Chain]) -> None:
+    """A registry that was set up again has the schema of `trg_log` (id, msg) under the id of that of `parent` (id, nm)."""
+    records = read_lines(SET / "extra-confluent")
+    parent, log = (
+        next(int.from_bytes(value_of(r)[1:5], "big") for r in records if r["value"] and r["topic"].endswith(name))
+        for name in ("parent", "trg_log")
+    )
+    answers = recorded_answers()
+    answers[f"{CONFLUENT}/schemas/ids/{parent}"] = answers[f"{CONFLUENT}/schemas/ids/{log}"]
+    with running_registry(answers) as registry:
+        made = chain(**in_avro(registry))
+        made.add(records)
+        reports = {each.table: each for each in made.run().history}
+    (contradiction,) = reports["parent"].contradictions
+    assert (contradiction["column"], contradiction["stated"]) == ("msg", "the table has no such column")
+    assert not any(each.contradictions for table, each in reports.items() if table != "parent")
+
+
+@pytest.mark.extended
 def test_a_schema_is_fetched_once_and_not_for_a_rebuild(chain: Callable[..., Chain]) -> None:
     records = read_lines(SET / "extra-confluent")
     with running_registry(recorded_answers()) as registry:

@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from confluent_kafka import Producer
 
 from cdc_assets import cli
 from cdc_assets.config import Kafka, load_feeds
-from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample, sample_folder
+from cdc_assets.operations.inspect.samples import SampledHeader, SampledRecord, TopicSample, sample_folder
 from cdc_assets.operations.inspect.topics import inspect_topics
 from cdc_assets.sources.broker import Broker
 from cdc_assets_tests.broker import TestBroker
@@ -287,6 +288,13 @@ def test_records_in_avro_state_what_their_json_states(
     assert all(set(each["switches"]) <= set(json_["switches"]) for each, json_ in zip(topics, as_json, strict=True))
     keys = {table["table"]: table["key"] for each in topics for table in each["tables"]}
     assert keys == EXTRA_KEYS
+
+
+def test_json_with_a_header_of_a_registry_is_json() -> None:
+    record = next(r for r in map(sampled, read_lines(RECORDED / "mysql/dbz350m-schemas/extra")) if r and r.value)
+    header = SampledHeader("apicurio.value.globalId", bytes(7) + b"\x07")
+    (report,) = inspect_topics([TopicSample("t", 1, (replace(record, headers=(header,)),))])
+    assert (report.protocol, report.settings) == ("debezium", {})
 
 
 MARKER = [("status", "string"), ("id", "string"), ("event_count", ["null", "long"]), ("ts_ms", "long")]

@@ -26,7 +26,10 @@ def facts_of(record: SampledRecord) -> MessageFacts:
 def has_schema_id(record: SampledRecord) -> bool:
     """Return whether the value or a header has the id of a schema in a schema registry."""
     value, headers = record.value or b"", record.headers or ()
-    return (value[:1] == b"\x00" and len(value) > _ID_BYTES) or any(each.key in _ID_HEADERS for each in headers)
+    if value[:1] == b"\x00":
+        return len(value) > _ID_BYTES
+    # JSON may have such a header, too. No Avro of Debezium begins like JSON: `{` would be a negative length or branch.
+    return value[:1] not in (b"", b"{") and any(each.key in _ID_HEADERS for each in headers)
 
 
 def _recognised(record: SampledRecord, value: bytes) -> MessageFacts:

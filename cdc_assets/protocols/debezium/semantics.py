@@ -147,6 +147,9 @@ class Field:
     connect: str
     parameters: tuple[tuple[str, str], ...] = ()
 
+    def __str__(self) -> str:
+        return self.semantic
+
     @property
     def alone(self) -> MySQLType | None:
         """The MySQL type that follows from the field alone; None if MySQL's connector does not have its semantic type."""

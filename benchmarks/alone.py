@@ -19,8 +19,8 @@ def in_own_process(place: Place, name: str) -> Timing:
     command = [sys.executable, "-m", "benchmarks.alone", str(place.folder)]
     cwd = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Timing(**told | {"name": name})
+    timing_fields = json.loads(done.stdout.splitlines()[-1])
+    return Timing(**timing_fields | {"name": name})
 
 
 def main() -> None:

@@ -76,11 +76,18 @@ def _fill(lake: Lakehouse, keys: np.ndarray, start: int) -> None:
     image = pc.binary_join_element_wise(
         '{"id":"', ids, '","note":"', pc.cast(ts, pa.string()), '","status":"paid"}', ""
     )
-    said = {"kind": "row", "database": _TABLE[0], "table": _TABLE[1], "op": "update", "commit_ts": ts, "after": image}
-    said |= {"key": pc.binary_join_element_wise('["', ids, '"]', "")}
-    append(lake.change_events, said | place | {"batch": 1, "before": image}, len(keys))
-    append(lake.released_changes, said | place | {"release": 1, "events": 1, "repeats": 0}, len(keys))
-    version = {"_cdc_key": said["key"], "_cdc_from_ts": ts, "_cdc_to_ts": until, "_cdc_is_current": False}
+    event_columns = {
+        "kind": "row",
+        "database": _TABLE[0],
+        "table": _TABLE[1],
+        "op": "update",
+        "commit_ts": ts,
+        "after": image,
+    }
+    event_columns |= {"key": pc.binary_join_element_wise('["', ids, '"]', "")}
+    append(lake.change_events, event_columns | place | {"batch": 1, "before": image}, len(keys))
+    append(lake.released_changes, event_columns | place | {"release": 1, "events": 1, "repeats": 0}, len(keys))
+    version = {"_cdc_key": event_columns["key"], "_cdc_from_ts": ts, "_cdc_to_ts": until, "_cdc_is_current": False}
     version |= {"_cdc_op": "update", "_cdc_closed_by": "update", "id": pa.array(keys), "note": pc.cast(ts, pa.string())}
     version |= {"_cdc_topic": "bench", "_cdc_partition": 0, "_cdc_offset": place["offset"], "status": "paid"}
     append(lake.history(*_TABLE), version, len(keys))

@@ -49,8 +49,8 @@ def main() -> None:
             if section is not None:
                 print("\n" + section_text(section), flush=True)
                 sections.append(section)
-        whole = not options.sections and options.form != "tiny"
-        write_report(options.results if whole else None, bench.form, sections)
+        is_complete = not options.sections and options.form != "tiny"
+        write_report(options.results if is_complete else None, bench.form, sections)
     finally:
         bench.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -75,31 +75,38 @@ class Changes:
         codes = {c: code for c, _, code in self.kinds}
 
         def line(partition: int, message: Mapping[str, object], commit_ts: int) -> str:
-            whole = {"id": 0, "isDdl": False, "sql": "", "es": commit_ts >> 18, "ts": (commit_ts >> 18) + 5, **message}
+            full_message = {
+                "id": 0,
+                "isDdl": False,
+                "sql": "",
+                "es": commit_ts >> 18,
+                "ts": (commit_ts >> 18) + 5,
+                **message,
+            }
             record = {
                 "topic": "changes",
                 "partition": partition,
                 "offset": offsets[partition],
                 "timestamp": commit_ts >> 18,
                 "key": None,
-                "value": base64.b64encode(json.dumps(whole).encode()).decode(),
+                "value": base64.b64encode(json.dumps(full_message).encode()).decode(),
                 "headers": [],
             }
             offsets[partition] += 1
             return json.dumps(record)
 
-        told: dict[str, object]
+        event: dict[str, object]
         nothing = dict.fromkeys(("pkNames", "sqlType", "mysqlType", "data", "old"))
         mark = (_FIRST_MS + self.step * _STEP_MS) << 18
         for change in changes:
-            told = {"pkNames": ["id"], "sqlType": codes, "mysqlType": types, "data": [change.row]}
-            told |= {"database": "shop", "table": f"t{change.table:04d}", "old": change.old and [change.old]}
-            told |= {"type": "UPDATE" if change.old else "INSERT", "_tidb": {"commitTs": change.commit_ts}}
-            yield line(zlib.crc32(f"{change.table}/{change.row['id']}".encode()) % PARTITIONS, told, change.commit_ts)
+            event = {"pkNames": ["id"], "sqlType": codes, "mysqlType": types, "data": [change.row]}
+            event |= {"database": "shop", "table": f"t{change.table:04d}", "old": change.old and [change.old]}
+            event |= {"type": "UPDATE" if change.old else "INSERT", "_tidb": {"commitTs": change.commit_ts}}
+            yield line(zlib.crc32(f"{change.table}/{change.row['id']}".encode()) % PARTITIONS, event, change.commit_ts)
             mark = change.commit_ts + (1 << 18)
         for partition in range(PARTITIONS):
-            told = nothing | {"database": "", "table": "", "type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": mark}}
-            yield line(partition, told, mark)
+            event = nothing | {"database": "", "table": "", "type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": mark}}
+            yield line(partition, event, mark)
 
 
 def _value(chance: random.Random, kind: str) -> str:

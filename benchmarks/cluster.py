@@ -55,15 +55,17 @@ def measure(bench: Bench) -> Section | None:
         passed = _driven(cluster.master, place)
     finally:
         cluster.stop()
-    whole = total(passed.stages, "all stages")
-    bench.say(f"  {whole.seconds:.0f} s, {passed.versions:,} versions; the driver's JVM {whole.jvm_mb:.0f} MB")
+    all_stages = total(passed.stages, "all stages")
+    bench.say(
+        f"  {all_stages.seconds:.0f} s, {passed.versions:,} versions; the driver's JVM {all_stages.jvm_mb:.0f} MB"
+    )
     return Section(
         "cluster",
         f"{events:,} events in one run on a standalone cluster",
         "A master and two workers of one core, as processes of their own; CPU seconds and memory are the driver's, "
         "without the executors'. Recorded files of the same stream as in `stream`.",
-        [*passed.stages, whole],
-        [Ratio("peak memory of the driver, its JVM and Python, GB", whole.total_mb / _GB, _ALLOWED_GB)],
+        [*passed.stages, all_stages],
+        [Ratio("peak memory of the driver, its JVM and Python, GB", all_stages.total_mb / _GB, _ALLOWED_GB)],
     )
 
 
@@ -71,8 +73,8 @@ def _driven(master: str, place: Place) -> Passed:
     command = [sys.executable, "-m", "benchmarks.cluster", master, str(place.folder)]
     cwd = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Passed([Timing(**each) for each in told["stages"]], told["versions"])
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return Passed([Timing(**each) for each in measured["stages"]], measured["versions"])
 
 
 def main() -> None:

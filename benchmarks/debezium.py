@@ -41,12 +41,12 @@ def _schema() -> dict[str, Any]:
         {"type": "struct", "fields": fields, "optional": True, "name": "bench.bench.orders.Value", "field": image}
         for image in ("before", "after")
     ]
-    told = {"version": "string", "connector": "string", "name": "string", "ts_ms": "int64", "snapshot": "string",
+    source_types = {"version": "string", "connector": "string", "name": "string", "ts_ms": "int64", "snapshot": "string",
             "db": "string", "sequence": "string", "table": "string", "server_id": "int64", "gtid": "string",
             "file": "string", "pos": "int64", "row": "int32", "thread": "int64", "query": "string"}  # fmt: skip
     source = {
         "type": "struct",
-        "fields": [{"type": t, "optional": True, "field": name} for name, t in told.items()],
+        "fields": [{"type": t, "optional": True, "field": name} for name, t in source_types.items()],
         "optional": False,
         "name": f"{_DEBEZIUM}connector.mysql.Source",
         "field": "source",

@@ -40,12 +40,12 @@ def measure(bench: Bench) -> Section:
                 timings[name].append(timing)
     medians = {name: median(each) for name, each in timings.items()}
     cost = {name: t.seconds / events[name] for name, t in medians.items()}
-    told = ", ".join(f"{name} {1e9 * each:,.0f}" for name, each in cost.items())
+    cost_list = ", ".join(f"{name} {1e9 * each:,.0f}" for name, each in cost.items())
     return Section(
         "decoding",
         "Decoding, by protocol",
         f"The stage change_events alone over {bench.form.decoding:,} events, the same in each protocol (16 in a record of "
-        f"Open Protocol). Nanoseconds an event: {told}.",
+        f"Open Protocol). Nanoseconds an event: {cost_list}.",
         list(medians.values()),
         [Ratio(f"decoding an event of {n} / of {_CANAL}", cost[n] / cost[_CANAL], _ALLOWED) for n in _OTHERS],
     )

@@ -28,21 +28,21 @@ def measure(bench: Bench) -> Section | None:
             if number >= bench.form.warm_up:
                 jobs[n].append(job)
                 stages[n].append(alone)
-    many, few = (median(jobs[n]) for n in feeds)
-    many_stages, few_stages = (median(stages[n]) for n in feeds)
+    many, touched = (median(jobs[n]) for n in feeds)
+    many_stages, touched_stages = (median(stages[n]) for n in feeds)
     return Section(
         "many",
         f"{_TOUCHED} of {bench.form.many} tables touched",
         f"{CHANGES} changes to each of {_TOUCHED} tables, of a feed that has {bench.form.many} and of one that has no "
         "others: the job as Dagster runs it, checks included, and the stages alone.",
-        [many, few, many_stages, few_stages],
+        [many, touched, many_stages, touched_stages],
         [
             Ratio(
                 f"{_TOUCHED} of {bench.form.many} tables / of {_TOUCHED}, job",
-                many.seconds / few.seconds,
+                many.seconds / touched.seconds,
                 1.2,
             ),
-            Ratio("the same, stages alone", many_stages.seconds / few_stages.seconds, 1.2),
+            Ratio("the same, stages alone", many_stages.seconds / touched_stages.seconds, 1.2),
         ],
     )
 

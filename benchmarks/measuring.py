@@ -44,7 +44,7 @@ class Section:
 
     name: str  # as the command has it
     title: str
-    told: str
+    text: str
     timings: list[Timing] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
 

@@ -68,7 +68,7 @@ class _Process(NamedTuple):
 
 def _tree(root: int) -> list[_Process]:
     """The process `root` and its descendants, out of /proc."""
-    found: dict[int, _Process] = {}
+    processes: dict[int, _Process] = {}
     tick = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -77,13 +77,13 @@ def _tree(root: int) -> list[_Process]:
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             fields = rest.split()
             seconds = sum(int(each) for each in fields[11:15]) / tick
-            found[int(folder.name)] = _Process(int(folder.name), int(fields[1]), name, seconds)
-    return [process for process in found.values() if _descends(process.pid, root, found)]
+            processes[int(folder.name)] = _Process(int(folder.name), int(fields[1]), name, seconds)
+    return [process for process in processes.values() if _descends(process.pid, root, processes)]
 
 
-def _descends(pid: int, root: int, found: dict[int, _Process]) -> bool:
-    while pid != root and pid in found:
-        pid = found[pid].parent
+def _descends(pid: int, root: int, processes: dict[int, _Process]) -> bool:
+    while pid != root and pid in processes:
+        pid = processes[pid].parent
     return pid == root
 
 

@@ -30,13 +30,15 @@ def measure(bench: Bench) -> Section:
             bench.say(f"  into {size:,}: {total(steps, '').seconds:.2f} s, of which history {history.seconds:.2f} s")
             if number >= form.warm_up:
                 rounds[size].append(steps)
-    whole: dict[int, Timing] = {}
+    totals: dict[int, Timing] = {}
     histories: dict[int, Timing] = {}
     for size, each in rounds.items():
         steps = medians(each)
-        whole[size] = total(steps, f"into {size:,}, all stages")
-        found = next(t for t in steps if t.name == HISTORY.name)
-        histories[size] = Timing(f"into {size:,}, history", found.seconds, found.cpu_seconds, found.jobs)
+        totals[size] = total(steps, f"into {size:,}, all stages")
+        history_step = next(t for t in steps if t.name == HISTORY.name)
+        histories[size] = Timing(
+            f"into {size:,}, history", history_step.seconds, history_step.cpu_seconds, history_step.jobs
+        )
     smallest, largest = min(places), max(places)
     against = f"{form.changes:,} changes into {largest:,} versions / into {smallest:,}"
     return Section(
@@ -44,9 +46,9 @@ def measure(bench: Bench) -> Section:
         f"{form.changes:,} changes into tables of many versions",
         "One version in three is open; their keys are spread over all files. The changes are to keys all over the table: "
         "updates of existing rows, one in ten a delete, one in ten a new row.",
-        [timing for size in places for timing in (whole[size], histories[size])],
+        [timing for size in places for timing in (totals[size], histories[size])],
         [
-            Ratio(f"{against}, stages", whole[largest].seconds / whole[smallest].seconds, _ALLOWED),
+            Ratio(f"{against}, stages", totals[largest].seconds / totals[smallest].seconds, _ALLOWED),
             Ratio(f"{against}, history", histories[largest].seconds / histories[smallest].seconds, _ALLOWED),
         ],
     )

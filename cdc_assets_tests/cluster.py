@@ -157,7 +157,7 @@ class _Killer(threading.Thread):
         self._stage = ""
         self.killed: list[str] = []
         for stage in STAGES:
-            self._have_told(type(stage), stage.name)
+            self._note_stage(type(stage), stage.name)
         self._kill_after_checkpoint()
 
     def run(self) -> None:
@@ -168,14 +168,14 @@ class _Killer(threading.Thread):
             if any(each and each.numActiveTasks for each in running):
                 self._kill(self._stage)
 
-    def _have_told(self, stage: Any, name: str) -> None:
+    def _note_stage(self, stage: Any, name: str) -> None:
         run = stage.run
 
-        def told(*args: Any) -> Any:
+        def run_noted(*args: Any) -> Any:
             self._stage = name
             return run(*args)
 
-        stage.run = told
+        stage.run = run_noted
 
     def _kill_after_checkpoint(self) -> None:
         frames: Any = DataFrame

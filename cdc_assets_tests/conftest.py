@@ -23,7 +23,7 @@ from cdc_assets_tests.gcs import GcsServer
 from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.mariadb import MariaDB
-from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
+from cdc_assets_tests.s3 import S3Server, shorten_timeouts
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, SHORT_LIVED_OPTIONS, Chain, read_lines
 from cdc_assets_tests.tiers import is_extended, is_fast, is_soak
@@ -119,8 +119,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     """A page of a real browser."""
-    with opened() as found:
-        yield found
+    with opened() as opened_page:
+        yield opened_page
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +166,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
     """The one session of the test process, small and with the pipeline's own settings, those of stores among them."""
     reached = [Store(server.settings, (server.root,)) for server in stores.values()]
     # That of the third worker is for few tests.
-    for_few = SHORT_LIVED_OPTIONS if os.environ.get("PYTEST_XDIST_WORKER") == THIRD else []
+    for_short_sessions = SHORT_LIVED_OPTIONS if os.environ.get("PYTEST_XDIST_WORKER") == THIRD else []
     session = spark_session(
         {
             "spark.master": "local[2]",
@@ -176,7 +176,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
             # copied twice, not fifteen times, before it is taken to stay.
             # And what is compiled for hundreds of kinds of plans has room enough not to be thrown away and compiled again.
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1200m -XX:MaxTenuringThreshold=2 "
-            f"-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20 {' '.join(for_few)}",
+            f"-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20 {' '.join(for_short_sessions)}",
             # What tests read themselves are a few rows, as those that the stages get are.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             # How long a writer waits for HDFS to know of its last block, before it asks again.
@@ -188,7 +188,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
         },
         Store(locations=tuple(server.root for server in stores.values())),
     )
-    wait_no_longer_than_told(session)
+    shorten_timeouts(session)
     yield session
     session.stop()
 

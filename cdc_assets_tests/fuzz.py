@@ -51,7 +51,7 @@ class Kind:
     settings: dict[str, Any]
     form: str
     bent: tuple[str, ...]
-    whole: str
+    undisturbed_set: str
 
     @contextmanager
     def feed_settings(self) -> Iterator[dict[str, Any]]:
@@ -102,14 +102,16 @@ OTHERS = [
 ]
 
 
-def whole_stream(kind: Kind) -> list[Record]:
+def read_undisturbed_lines(kind: Kind) -> list[Record]:
     """The set that stays whole, in topics of its own: watermarks are each topic's."""
-    return [line | {"topic": f"whole.{line['topic']}"} for line in read_lines(RECORDED / kind.name / kind.whole)]
+    return [
+        line | {"topic": f"whole.{line['topic']}"} for line in read_lines(RECORDED / kind.name / kind.undisturbed_set)
+    ]
 
 
 def undisturbed(made: Chain, kind: Kind) -> dict[str, list[dict[str, Any]]]:
     """The histories that the whole stream makes alone, in a new feed."""
-    made.add(whole_stream(kind))
+    made.add(read_undisturbed_lines(kind))
     made.run()
     return histories(made.lake)
 
@@ -124,14 +126,14 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
         count: the records that are bent.
         expected: `undisturbed`.
     """
-    whole = whole_stream(kind)
+    undisturbed_lines = read_undisturbed_lines(kind)
     lines = [line for each in kind.bent for line in read_lines(RECORDED / kind.name / each)]
     mutants = Mutants(lines, (kind.name, seed), kind.form)
     around = _around(made.folder)
     heap_before = _heap_in_use(made.lake.spark)
     # The feed has to go on after the bent records.
-    half, first = len(whole) // 2, mutants.take(count)
-    for lines in ([*whole[:half], *first], whole[half:]):
+    half, first = len(undisturbed_lines) // 2, mutants.take(count)
+    for lines in ([*undisturbed_lines[:half], *first], undisturbed_lines[half:]):
         made.add(lines)
         try:
             report = made.run()
@@ -140,7 +142,7 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
             report = made.run()
         for verdict in (records_taken(report.ingest), records_decoded(report.decode), events_placed(report.release)):
             assert verdict.passed, verdict.violations
-    _told(made)
+    _assert_quarantine_explains(made)
     assert _around(made.folder) == around, "data outside the root"
     _inside(made.folder)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 < _MOST_MEMORY
@@ -148,8 +150,8 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
     tables = tables_of(made.lake)
     assert expected
     assert expected.keys() <= tables.keys()
-    found = {name: rows_in(tables[name], made.lake.spark) for name in expected}
-    assert found == expected, "rows of tables that no bent record touches"
+    rows = {name: rows_in(tables[name], made.lake.spark) for name in expected}
+    assert rows == expected, "rows of tables that no bent record touches"
 
 
 def _around(folder: Path) -> set[Path]:
@@ -161,7 +163,7 @@ def _around(folder: Path) -> set[Path]:
     return {*folder.parent.iterdir(), *(path for path in visible if next(path.rglob("*.parquet"), None))}
 
 
-def _told(made: Chain) -> None:
+def _assert_quarantine_explains(made: Chain) -> None:
     """Everything in quarantine says what it is, where it came from, and what to do."""
     for row in made.quarantine():
         assert row["reason"] in set(Reason), row

@@ -119,9 +119,9 @@ class _Gcs(Answers):
 
     def _begun(self, environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
         def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            told = {k.lower(): v for k, v in headers}
-            if "location" in told and "ifGenerationMatch" in query:
-                self.conditions[told["location"].rpartition("upload_id=")[2]] = query["ifGenerationMatch"]
+            header_values = {k.lower(): v for k, v in headers}
+            if "location" in header_values and "ifGenerationMatch" in query:
+                self.conditions[header_values["location"].rpartition("upload_id=")[2]] = query["ifGenerationMatch"]
             return start(status, headers, *more)
 
         return self.emulator(environ, started)
@@ -132,20 +132,20 @@ class _Gcs(Answers):
             return _json(start, "200 OK", self.ended[upload])
         asked = _ASKED.fullmatch(environ.get("HTTP_CONTENT_RANGE", ""))
         if asked and asked["total"] != str(self.received[upload]):
-            there = [("Range", f"bytes=0-{self.received[upload] - 1}")] if self.received[upload] else []
-            start("308 Resume Incomplete", [*there, ("Content-Length", "0")])
+            range_header = [("Range", f"bytes=0-{self.received[upload] - 1}")] if self.received[upload] else []
+            start("308 Resume Incomplete", [*range_header, ("Content-Length", "0")])
             return [b""]
-        if self.conditions.get(upload) == "0" and self._is_there(name):
+        if self.conditions.get(upload) == "0" and self._exists(name):
             body(environ)
             return _json(start, "412 Precondition Failed", {"error": {"code": 412, "message": "conditionNotMet"}})
 
         def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            told[status] = {k.lower(): v for k, v in headers}
+            answers[status] = {k.lower(): v for k, v in headers}
             return start(status, headers, *more)
 
-        told: dict[str, dict[str, str]] = {}
+        answers: dict[str, dict[str, str]] = {}
         answer = b"".join(self.emulator(environ, started))
-        ((status, headers),) = told.items()
+        ((status, headers),) = answers.items()
         if status.startswith("200"):
             self.ended[upload] = json.loads(answer)
         elif status.startswith("308"):
@@ -153,11 +153,11 @@ class _Gcs(Answers):
         return [answer]
 
     def _listed(self, environ: Environ, start: Start, after: str) -> Iterable[bytes]:
-        status, headers, found = self.emulator.ask("GET", environ["RAW_URI"], {"Host": environ["HTTP_HOST"]}, b"")
+        status, headers, listing = self.emulator.ask("GET", environ["RAW_URI"], {"Host": environ["HTTP_HOST"]}, b"")
         later = re.sub(
             r"<Contents><Key>(.*?)</Key>.*?</Contents>",
             lambda one: one[0] if unescape(one[1]) > after else "",
-            found.decode(),
+            listing.decode(),
         ).encode()
         start(status, [*((k, v) for k, v in headers if k != "Content-Length"), ("Content-Length", str(len(later)))])
         return [later]
@@ -165,22 +165,22 @@ class _Gcs(Answers):
     def _put(self, environ: Environ, start: Start, name: str) -> Iterable[bytes]:
         """A write by the XML API, as one by the JSON API."""
         content, condition = body(environ), environ.get(_UPLOAD)
-        told = f"--b\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
-        told += "--b\r\nContent-Type: application/octet-stream\r\n\r\n"
+        parts = f"--b\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
+        parts += "--b\r\nContent-Type: application/octet-stream\r\n\r\n"
         uri = f"{_UPLOADS}?uploadType=multipart" + (f"&ifGenerationMatch={condition}" if condition else "")
         with self.writing:
             status, _, answer = self.emulator.ask(
                 "POST",
                 uri,
                 {"Content-Type": "multipart/related; boundary=b"},
-                told.encode() + content + b"\r\n--b--\r\n",
+                parts.encode() + content + b"\r\n--b--\r\n",
             )
         made = json.loads(answer)
         headers = [("ETag", f'"{made["etag"]}"'), ("x-goog-generation", made["generation"])] if "etag" in made else []
         start(status, [*headers, ("Content-Length", "0")])
         return [b""]
 
-    def _is_there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         status, _, _ = self.emulator.ask("GET", f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}", {}, b"")
         return status.startswith("200")
 

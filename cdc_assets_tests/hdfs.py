@@ -40,8 +40,8 @@ class Hdfs:
             "dfs.namenode.http-address": _ANY_PORT,
             **{f"dfs.datanode.{each}": _ANY_PORT for each in ("address", "ipc.address", "http.address")},
         }
-        told = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
-        (folder / "hdfs-site.xml").write_text(f"<configuration>{told}</configuration>")
+        properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
+        (folder / "hdfs-site.xml").write_text(f"<configuration>{properties}</configuration>")
         (jar,) = ensure_jars([JAR])
         spark = Path(pyspark.__file__).parent / "jars"
         command = [java(), *SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]

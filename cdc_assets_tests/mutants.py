@@ -82,7 +82,7 @@ class Mutants:
         self.times_bent = Counter[tuple[str, ...]]()  # by field
         messages = [message for line in lines for message in self._messages(line)]
         named = [within[key] for message in messages for within, key in _places(message) if key in _NAMING]
-        self.known = {name for name in named if isinstance(name, str)}
+        self.sent_names = {name for name in named if isinstance(name, str)}
 
     def _new_name(self) -> str:
         """Return a name of any length that a table may have, in one script."""
@@ -172,11 +172,11 @@ class Mutants:
         if chance.random() < 0.3 and self._bend_next_field(message):
             return message
         for _ in range(chance.choice([1, 1, 1, 2, 3])):
-            found = list(_places(message))
-            if not found:
+            places = list(_places(message))
+            if not places:
                 return deepcopy(chance.choice(VALUES))
-            within, key = chance.choice(found)
-            other, another = chance.choice(found)
+            within, key = chance.choice(places)
+            other, another = chance.choice(places)
             way = chance.randrange(8)
             if way == 0:
                 del within[key]
@@ -190,7 +190,7 @@ class Mutants:
                 within[key] = self._near(within[key])
             else:
                 within[key] = deepcopy(chance.choice(VALUES))
-        self._keep_names_few(message)
+        self._limit_names(message)
         return message
 
     def _bend_next_field(self, message: Any) -> bool:
@@ -205,13 +205,13 @@ class Mutants:
         name, within, key = min(fields, key=lambda field: self.times_bent[field[0]])
         within[key] = deepcopy(VALUES[self.times_bent[name] % len(VALUES)])
         self.times_bent[name] += 1
-        self._keep_names_few(message)
+        self._limit_names(message)
         return True
 
-    def _keep_names_few(self, message: Any) -> None:
+    def _limit_names(self, message: Any) -> None:
         for within, key in _places(message):
             name = within[key]
-            if key in _NAMING and isinstance(name, str) and name not in self.known:
+            if key in _NAMING and isinstance(name, str) and name not in self.sent_names:
                 within[key] = self.names[len(name) % len(self.names)]
 
     def _near(self, value: Any) -> Any:

@@ -39,14 +39,14 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
 }
 
 
-def there(scenario: str) -> dict[str, list[dict[str, Any]]]:
+def rows_at_position(scenario: str) -> dict[str, list[dict[str, Any]]]:
     """The rows that each table of a scenario held at the position of the dumps, in MySQL's text."""
     at = POSITIONS[scenario]
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for line in read_lines(TRUTH / f"{scenario}.history"):
         if line["kind"] == "version" and line["valid_from"] <= at < (line["valid_to"] or at + 1):
-            found.setdefault(line["table"], []).append(line["values"])
-    return found
+            rows.setdefault(line["table"], []).append(line["values"])
+    return rows
 
 
 def types_of(scenario: str) -> dict[str, dict[str, str]]:
@@ -67,7 +67,7 @@ def fill(server: MariaDB) -> None:
                 # MariaDB does not know this word of TiDB's.
                 server.run(re.sub(r"\) clustered\)$", "))", event["sql"]))
         types = types_of(scenario)
-        for table, rows in there(scenario).items():
+        for table, rows in rows_at_position(scenario).items():
             for row in rows:
                 # What is generated is in the truth, too, if it is stored.
                 given = {c: v for c, v in row.items() if not c.startswith("g_")}

@@ -90,10 +90,10 @@ class Debezium:
         """What it has handed out."""
         return [json.loads(line) for line in self.records.read_text().splitlines()]
 
-    def wait(self, what: str, there: Callable[[dict[str, Any]], bool], times: int = 1) -> None:
+    def wait(self, what: str, is_awaited: Callable[[dict[str, Any]], bool], times: int = 1) -> None:
         """Wait until it has handed out so many records whose payloads are such."""
         for _ in range(_PATIENCE * 20):
-            if sum(map(there, (payload(line) for line in self.lines()))) >= times:
+            if sum(map(is_awaited, (payload(line) for line in self.lines()))) >= times:
                 return
             assert self._process.poll() is None, (self._folder / "errors").read_text()[-3000:]
             time.sleep(0.05)
@@ -102,11 +102,11 @@ class Debezium:
     def wait_for_change(self, table: str, op: str, key: int) -> None:
         """Wait for a change of a row."""
 
-        def there(p: dict[str, Any]) -> bool:
+        def is_awaited(p: dict[str, Any]) -> bool:
             row = p.get("after") or p.get("before") or {}
             return p.get("op") == op and p["source"]["table"] == table and row.get("id") == key
 
-        self.wait(f"{op} of {table} {key}", there)
+        self.wait(f"{op} of {table} {key}", is_awaited)
 
     def wait_for_notification(self, aggregate: str, kind: str, times: int = 1) -> None:
         """Wait for its own word on a snapshot."""
@@ -116,8 +116,8 @@ class Debezium:
 def payload(line: Record) -> dict[str, Any]:
     """What a record says; {} where it has no value."""
     value = json.loads(base64.b64decode(line["value"])) if line["value"] else {}
-    found: dict[str, Any] = value.get("payload", value)
-    return found
+    content: dict[str, Any] = value.get("payload", value)
+    return content
 
 
 def rows(server: MariaDB) -> dict[str, dict[int, str]]:
@@ -175,7 +175,7 @@ def repaired(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     server.run("UPDATE shop.customers SET v = 'c1b' WHERE id = 1", "INSERT INTO shop.customers VALUES (9, 'c9')")
     debezium.wait_for_change("customers", "c", 9)
     debezium.stop()
-    known = rows(server)
+    sent_rows = rows(server)
     server.run(
         "DELETE FROM shop.customers WHERE id IN (2, 3, 8)",
         "UPDATE shop.customers SET v = 'c4b' WHERE id = 4",
@@ -204,14 +204,14 @@ def repaired(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     server.run("INSERT INTO shop.customers VALUES (8, 'c8b')", "UPDATE shop.orders SET v = 'o1b' WHERE id = 1")
     debezium.wait_for_change("orders", "u", 1)
     debezium.stop()
-    return {"known": known, "missed": missed, "before": before, "final": rows(server)}
+    return {"known": sent_rows, "missed": missed, "before": before, "final": rows(server)}
 
 
 def stopped(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     """Three snapshots of one table: of some rows only, one that is stopped, and one amid which the connector dies."""
     debezium.start()
     debezium.wait_for_notification("Initial Snapshot", "COMPLETED")
-    known = rows(server)
+    sent_rows = rows(server)
     # What the binlog does not have, nobody can read there.
     server.run(
         "SET SESSION sql_log_bin = 0", "DELETE FROM shop.customers WHERE id IN (2, 7)", "SET SESSION sql_log_bin = 1"
@@ -238,14 +238,14 @@ def stopped(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     server.run("INSERT INTO shop.customers VALUES (7, 'c7b')")
     debezium.wait_for_change("customers", "c", 7)
     debezium.stop()
-    return {"known": known, "missed": missed, "before": missed, "final": rows(server)}
+    return {"known": sent_rows, "missed": missed, "before": missed, "final": rows(server)}
 
 
 def read_only(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     """Without a table of signals: the chunks' windows are told by GTIDs, the signal comes out of a file."""
     debezium.start()
     debezium.wait_for_notification("Initial Snapshot", "COMPLETED")
-    known = rows(server)
+    sent_rows = rows(server)
     server.run(
         "SET SESSION sql_log_bin = 0", "DELETE FROM shop.orders WHERE id IN (1, 8)", "SET SESSION sql_log_bin = 1"
     )
@@ -261,7 +261,7 @@ def read_only(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
         time.sleep(0.2)
     debezium.wait_for_notification("Incremental Snapshot", "COMPLETED")
     debezium.stop()
-    return {"known": known, "missed": missed, "before": missed, "final": rows(server)}
+    return {"known": sent_rows, "missed": missed, "before": missed, "final": rows(server)}
 
 
 SCENARIOS: dict[str, tuple[Callable[[MariaDB, Debezium], dict[str, Any]], dict[str, str]]] = {
@@ -274,13 +274,13 @@ SCENARIOS: dict[str, tuple[Callable[[MariaDB, Debezium], dict[str, Any]], dict[s
 def placed(lines: list[Record]) -> list[Record]:
     """As Kafka has them."""
     offsets = Counter[tuple[str, int]]()
-    found = []
+    records = []
     for line in lines:
         partition = zlib.crc32(base64.b64decode(line["key"] or "")) % (PARTITIONS if ".shop." in line["topic"] else 1)
         place = line["topic"], partition
-        found.append({"topic": place[0], "partition": partition, "offset": offsets[place]} | line)
+        records.append({"topic": place[0], "partition": partition, "offset": offsets[place]} | line)
         offsets[place] += 1
-    return found
+    return records
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ ACCESS_KEY, SECRET_KEY = "AKIDOFTHETESTS", "sk-9dQ2mVx7TzLw4"
 PATIENCE = 5  # seconds that Hadoop waits for an answer
 
 
-def wait_no_longer_than_told(spark: SparkSession) -> None:
+def shorten_timeouts(spark: SparkSession) -> None:
     """S3A waits for an answer for 15 s at least, whatever it is told, unless its own tests' means is used."""
     jvm: Any = spark._jvm
     shortest = jvm.java.time.Duration.ofSeconds(PATIENCE)

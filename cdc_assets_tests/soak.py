@@ -145,12 +145,14 @@ def compare(soaked: Instance, undisturbed: Instance) -> list[str]:
     """What is wrong with the soaked tables."""
     spark = spark_session({"spark.sql.shuffle.partitions": "2"})
     lakes = [Lakehouse(lambda: spark, str(instance.folder / "lake"), "f") for instance in (soaked, undisturbed)]
-    found: list[dict[str, list[dict[str, Any]]]] = [histories(lake) for lake in lakes]
-    wrong = [f"tables {sorted(found[0])}, not {sorted(found[1])}"] if found[0].keys() != found[1].keys() else []
-    for name, rows in found[1].items():
-        if found[0].get(name) != rows:
+    of_lakes: list[dict[str, list[dict[str, Any]]]] = [histories(lake) for lake in lakes]
+    wrong = (
+        [f"tables {sorted(of_lakes[0])}, not {sorted(of_lakes[1])}"] if of_lakes[0].keys() != of_lakes[1].keys() else []
+    )
+    for name, rows in of_lakes[1].items():
+        if of_lakes[0].get(name) != rows:
             wrong.append(
-                f"{name}: {len(found[0].get(name, []))} versions that are not the {len(rows)} undisturbed ones"
+                f"{name}: {len(of_lakes[0].get(name, []))} versions that are not the {len(rows)} undisturbed ones"
             )
         print(f"{name}: {len(rows)} versions")
     try:
@@ -188,12 +190,12 @@ def main() -> int:
     files = chunks(rng, given.kills)
     for number, records in enumerate(files):
         undisturbed.add(number, records)
-    whole = undisturbed.run()
-    print(f"undisturbed: {sum(map(len, files))} lines in {whole:.1f} s", flush=True)
+    undisturbed_seconds = undisturbed.run()
+    print(f"undisturbed: {sum(map(len, files))} lines in {undisturbed_seconds:.1f} s", flush=True)
     for number, records in enumerate(files):
         soaked.add(number, records)
         # The first third of a run only starts processes, and hardly anything can go wrong there.
-        seconds = rng.uniform(0.25, 1.0) * whole
+        seconds = rng.uniform(0.25, 1.0) * undisturbed_seconds
         what = kill(soaked.start(), seconds)
         print(f"{number + 1:>3} of {given.kills}: after {seconds:4.1f} s {what}", flush=True)
         if what.startswith("had failed"):

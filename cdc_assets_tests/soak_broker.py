@@ -56,8 +56,10 @@ def without_offsets(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[s
 def compare(spark: SparkSession, soaked: Instance, undisturbed: Instance, records: int) -> list[str]:
     """What is wrong with the soaked tables."""
     one, other = (Lakehouse(lambda: spark, str(each.folder / "lake"), "f") for each in (soaked, undisturbed))
-    found, wanted = without_offsets(histories(one)), without_offsets(histories(other))
-    wrong = [f"{name}: other versions" for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
+    actual, expected = without_offsets(histories(one)), without_offsets(histories(other))
+    wrong = [
+        f"{name}: other versions" for name in actual.keys() | expected.keys() if actual.get(name) != expected.get(name)
+    ]
     feed = make_feed(undisturbed.snapshots, PARTITIONS)
     for verdict in (each_record_once(one), all_records_decoded(one), all_events_placed(one, feed)):
         wrong += [] if verdict.passed else [verdict.description]
@@ -67,7 +69,7 @@ def compare(spark: SparkSession, soaked: Instance, undisturbed: Instance, record
         print(f"soaked: {conserved(one, feed)}")
     except AssertionError as error:
         wrong.append(f"conservation: {error}")
-    print(", ".join(f"{name}: {len(rows)} versions" for name, rows in wanted.items()))
+    print(", ".join(f"{name}: {len(rows)} versions" for name, rows in expected.items()))
     return wrong
 
 
@@ -88,8 +90,8 @@ def main() -> int:
     records = sum(map(len, files))
     undisturbed, soaked = Instance(folder / "undisturbed"), Instance(folder / "soaked")
     undisturbed.add(0, [r for file in files for r in file])
-    whole = undisturbed.run()
-    print(f"undisturbed: {records} records in {whole:.1f} s", flush=True)
+    undisturbed_seconds = undisturbed.run()
+    print(f"undisturbed: {records} records in {undisturbed_seconds:.1f} s", flush=True)
     spark = spark_session(
         {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     )
@@ -103,12 +105,12 @@ def main() -> int:
         while time.monotonic() < end:
             job, what = soaked.start(), rng.choice(["job", "job", "broker", "nothing"])
             if what == "broker":
-                time.sleep(rng.uniform(0.2, 0.8) * whole)
+                time.sleep(rng.uniform(0.2, 0.8) * undisturbed_seconds)
                 broker.kill()
                 time.sleep(rng.uniform(0, 5))
                 broker.start()
-            told = kill(job, rng.uniform(0.25, 1.0) * whole if what == "job" else 600)
-            print(f"{end - time.monotonic():5.0f} s left: {what} to be killed, the job {told}", flush=True)
+            outcome = kill(job, rng.uniform(0.25, 1.0) * undisturbed_seconds if what == "job" else 600)
+            print(f"{end - time.monotonic():5.0f} s left: {what} to be killed, the job {outcome}", flush=True)
         load.join(300)
         for _ in range(2):  # the first takes up what a killed one has fixed
             print(f"last runs: {soaked.run():.1f} s", flush=True)

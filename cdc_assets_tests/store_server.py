@@ -52,7 +52,7 @@ class Request:
     @property
     def client(self) -> str:
         """Who has asked: deltalake, pyarrow or Hadoop."""
-        return next((client for told, client in _CLIENTS.items() if told in self.agent), "Hadoop")
+        return next((client for name, client in _CLIENTS.items() if name in self.agent), "Hadoop")
 
 
 # What those that are not Hadoop's tell of themselves: object_store, and the libraries of Amazon, Google and Azure for C++.
@@ -110,8 +110,8 @@ class StoreServer:
     def __init__(self) -> None:
         self._port = free_port()
         self.endpoint = f"http://127.0.0.1:{self._port}"
-        self.told: dict[str, Any] = {"endpoint": self.endpoint, "path_style": True, "options": self.options}
-        self.settings = Storage.model_validate(self.told)
+        self.store_settings: dict[str, Any] = {"endpoint": self.endpoint, "path_style": True, "options": self.options}
+        self.settings = Storage.model_validate(self.store_settings)
 
     def start(self) -> None:
         command = [sys.executable, "-m", self.module, str(self._port)]
@@ -130,8 +130,8 @@ class StoreServer:
 
     def faults(self, **faults: Any) -> None:
         """Set the faults from now on, the fields of `Faults`; without an argument there are none."""
-        told = asdict(Faults(**faults))
-        requests.post(self.endpoint + _FAULTS, json=told, timeout=_SECONDS).raise_for_status()
+        changes = asdict(Faults(**faults))
+        requests.post(self.endpoint + _FAULTS, json=changes, timeout=_SECONDS).raise_for_status()
 
     def left(self, fault: str) -> Any:
         """What is still to come of a fault that is counted, or of those in `fail`."""
@@ -200,7 +200,7 @@ class _Answering:
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         faults = self.faults
         if environ["PATH_INFO"].startswith("/-/"):
-            return self._told(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ, start)
+            return self._answer_tests(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ, start)
         asked = self.answers.asked(environ)
         if asked.method == "PUT" and faults.hold and asked.path.endswith(faults.hold):
             faults.hold = ""
@@ -247,7 +247,7 @@ class _Answering:
         start(f"{status} Failed", [("Content-Length", "0")])
         return [b""]
 
-    def _told(self, method: str, path: str, environ: Environ, start: Start) -> Iterable[bytes]:
+    def _answer_tests(self, method: str, path: str, environ: Environ, start: Start) -> Iterable[bytes]:
         """Answer the tests."""
         answer: Any = None
         if path == _ASKED:
@@ -327,8 +327,10 @@ class Emulator:
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         """Forward a request as it is."""
-        status, told, content = self.ask(environ["REQUEST_METHOD"], environ["RAW_URI"], environ[HEADERS], body(environ))
-        start(status, told)
+        status, headers, content = self.ask(
+            environ["REQUEST_METHOD"], environ["RAW_URI"], environ[HEADERS], body(environ)
+        )
+        start(status, headers)
         return [content]
 
     def ask(
@@ -342,11 +344,11 @@ class Emulator:
         connection.request(method, uri, body=content or None, headers=sent)
         answer = connection.getresponse()
         got = answer.read()
-        told = [(k, v) for k, v in answer.getheaders() if k.lower() not in _OF_THE_CONNECTION]
+        answered = [(k, v) for k, v in answer.getheaders() if k.lower() not in _OF_THE_CONNECTION]
         length = answer.getheader("Content-Length") if method == "HEAD" else str(len(got))
         connection.close()
-        told += [("Content-Length", length)] if length else []
-        return f"{answer.status} {answer.reason}", told, got
+        answered += [("Content-Length", length)] if length else []
+        return f"{answer.status} {answer.reason}", answered, got
 
 
 _OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}

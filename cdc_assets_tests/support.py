@@ -330,8 +330,8 @@ def frame_of_rows(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: St
     """
     columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(columns, StructType)
-    told = [{f.name: _in_arrow(v, f.dataType) for f, v in zip(columns, row, strict=True)} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(told, to_arrow_schema(columns)), columns)
+    records = [{f.name: _in_arrow(v, f.dataType) for f, v in zip(columns, row, strict=True)} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(records, to_arrow_schema(columns)), columns)
 
 
 def _in_arrow(value: Any, kind: DataType) -> Any:

@@ -65,12 +65,12 @@ def run_cases(job: Job, part: str) -> dict[str, Results]:
 
 def merged(parts: Sequence[Results]) -> Results:
     """Return the results of several runs of one feed as one; later evaluations of a check replace earlier ones in `last`."""
-    whole = Results()
+    merged_results = Results()
     for part in parts:
-        whole.failed += part.failed
-        whole.last |= part.last
-        whole.errors += part.errors
-    return whole
+        merged_results.failed += part.failed
+        merged_results.last |= part.last
+        merged_results.errors += part.errors
+    return merged_results
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +83,12 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setattr(SparkResource, "spark_session", spark)
         job = Job(home, spark)
         runs = [run_cases(job, part) for part in PARTS]
-        found = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
-        for name, result in found.items():
+        by_case = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
+        for name, result in by_case.items():
             lake = job.lake(name)
             for database, table in lake.histories():
                 result.versions[f"{database}.{table}"] = rows_in(lake.history(database, table), spark)
-        yield found
+        yield by_case
 
 
 @pytest.mark.parametrize("name", [parameter(name) for name in CASES])

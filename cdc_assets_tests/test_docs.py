@@ -26,14 +26,16 @@ _NAMED = "feeds: {shop: {protocol: simple, source: {recorded: x}}}\n"
 
 def links(page: Path) -> list[tuple[Path, str]]:
     """The files that a page leads to, each with the heading in it, "" without."""
-    found = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
-    return [((page.parent / name).resolve() if name else page, heading) for name, heading in found if "://" not in name]
+    targets = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
+    return [
+        ((page.parent / name).resolve() if name else page, heading) for name, heading in targets if "://" not in name
+    ]
 
 
 def headings(page: Path) -> set[str]:
     """The headings of a page as links name them."""
-    found = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
+    texts = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in texts}
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda page: page.name)
@@ -43,7 +45,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not heading or heading in headings(file), heading
 
 
-def test_every_page_is_found_from_the_readme() -> None:
+def test_every_page_can_be_reached_from_the_readme() -> None:
     assert {file for file, _ in links(PAGES[0])} >= set(PAGES[1:])
 
 
@@ -94,7 +96,7 @@ def test_the_page_of_checks_has_every_check_and_no_other(tmp_path: Path, monkeyp
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == names
 
 
-def is_there(test: str) -> bool:
+def has_test(test: str) -> bool:
     """Whether a test is there, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
     file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()
     text = (TESTS / file).read_text("utf-8")
@@ -111,4 +113,4 @@ def test_each_statement_form_has_its_test() -> None:
     for row in rows:
         tests = re.findall(r"`([^`]+)`", row.rpartition(" | ")[2])
         assert tests, row
-        assert [test for test in tests if not is_there(test)] == [], row
+        assert [test for test in tests if not has_test(test)] == [], row

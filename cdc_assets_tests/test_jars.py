@@ -31,8 +31,8 @@ def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (repository / "thing-1.0.jar").write_bytes(b"the jar")
     (tmp_path / "ivy.xml").write_text(REPOSITORY.format(folder=repository))
     monkeypatch.setenv("CDC_IVY_SETTINGS", str(tmp_path / "ivy.xml"))
-    pinned = jars.Jar("org.example", "thing", "1.0", hashlib.sha256(b"the jar").hexdigest())
-    monkeypatch.setattr(jars, "JARS", (pinned,))
+    jar = jars.Jar("org.example", "thing", "1.0", hashlib.sha256(b"the jar").hexdigest())
+    monkeypatch.setattr(jars, "JARS", (jar,))
     return repository / "thing-1.0.jar"
 
 
@@ -40,7 +40,7 @@ def refuse(*_: object, **__: object) -> NoReturn:
     raise AssertionError("a process was started")
 
 
-def test_jars_that_are_there_are_used_without_starting_anything(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_jars_are_used_without_starting_anything(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir()
     for jar in jars.JARS:
         (cache / jar.file_name).write_bytes(b"")

@@ -60,6 +60,6 @@ def test_compiled_plans_sets_the_settings_of_many_rows(spark: SparkSession) -> N
 def test_small_plans_have_as_many_tasks_as_their_rows_are_worth(spark: SparkSession) -> None:
     """One task for a few rows; for more, at most one a core. The tests' session has two cores or more."""
     tasks = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
-    few, more = session_for(spark, 9_999).conf, session_for(spark, 19_999).conf
-    assert [few.get(key) for key in tasks] == ["1", "1"]
-    assert [more.get(key) for key in tasks] == ["2", "2"]
+    small, large = session_for(spark, 9_999).conf, session_for(spark, 19_999).conf
+    assert [small.get(key) for key in tasks] == ["1", "1"]
+    assert [large.get(key) for key in tasks] == ["2", "2"]

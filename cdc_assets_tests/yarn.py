@@ -63,8 +63,8 @@ class Yarn(Cluster):
     def _start(self, name: str, part: str, settings: dict[str, str], environment: dict[str, str]) -> None:
         conf = self.folder / f"{name}-conf"
         conf.mkdir()
-        told = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
-        (conf / "yarn-site.xml").write_text(f"<configuration>{told}</configuration>")
+        properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
+        (conf / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>")
         path = os.pathsep.join([str(conf), *map(str, ensure_jars(_JARS)), f"{self.jars}/*"])
         opened = "--add-opens=java.base/java.lang=ALL-UNNAMED"
         command = [java_path(), *SMALL, opened, f"-Dhadoop.log.dir={self.folder / name}", "-cp", path, part]

@@ -83,19 +83,19 @@ class Story:
 
     def count(self, chapter: str) -> None:
         root = self.home / "lake"
-        found: dict[str, int] = {}
+        commit_counts: dict[str, int] = {}
         for commit in root.glob("**/_delta_log/*.json"):
             table = str(commit.parent.parent.relative_to(root))
-            found[table] = found.get(table, 0) + 1
-        self.commits[chapter] = found
+            commit_counts[table] = commit_counts.get(table, 0) + 1
+        self.commits[chapter] = commit_counts
 
     def ask(self, query: str, **variables: Any) -> Any:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.server}/graphql", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            told = json.load(answer)
-        assert "errors" not in told, told
-        return told["data"]
+            answered = json.load(answer)
+        assert "errors" not in answered, answered
+        return answered["data"]
 
     def launch(self, chapter: str, job: str) -> None:
         """Launch a run in the web server, as its button does, and wait for its end."""
@@ -103,9 +103,9 @@ class Story:
             "selector": {"repositoryLocationName": "cdc_assets", "repositoryName": "__repository__", "jobName": job},
             "runConfigData": {},
         }
-        told = self.ask(LAUNCH, params=params)["launchRun"]
-        assert told["__typename"] == "LaunchRunSuccess", told
-        self.runs[chapter] = told["run"]["runId"]
+        launched = self.ask(LAUNCH, params=params)["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        self.runs[chapter] = launched["run"]["runId"]
         for _ in range(2000):
             status = self.ask(STATUS, run=self.runs[chapter])["runOrError"]["status"]
             if status in {"SUCCESS", "FAILURE", "CANCELED"}:
@@ -151,40 +151,40 @@ def first_records() -> Stream:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    told = Story(tmp_path_factory.mktemp("project"))
-    (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
-    told.feeds("block")
+    story = Story(tmp_path_factory.mktemp("project"))
+    (story.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
+    story.feeds("block")
     stream = first_records()
-    told.snapshot("1.jsonl", stream.records)
-    told.execute("first", JOB)
-    told.execute("second", RUN, **no_java(told.home))
-    told.execute("unstarted", SESSION, **no_java(told.home))
+    story.snapshot("1.jsonl", stream.records)
+    story.execute("first", JOB)
+    story.execute("second", RUN, **no_java(story.home))
+    story.execute("unstarted", SESSION, **no_java(story.home))
     before = len(stream.records)
     stream.send(coded(ORDERS.insert(tso(210), 4, "wrong code"), WRONG), 1)
     stream.send(coded(ODD.update(tso(220), 7, "still odd", old="odd")), 0)
     stream.watermark(tso(300))
-    told.snapshot("2.jsonl", stream.records[before:])
-    told.execute("held", [*RUN, "shop", "--strict"])
-    told.feeds("warn")
+    story.snapshot("2.jsonl", stream.records[before:])
+    story.execute("held", [*RUN, "shop", "--strict"])
+    story.feeds("warn")
     # As if no run had kept what tables there are.
-    (told.home / ".cdc_state/shop.json").unlink()
-    with serve(told):
-        told.answers["unknown"] = told.ask(ASSETS)["assetNodes"]
-        told.launch("fixed", "cdc_pipeline")
-        told.launch("audit", "audit")
-        nodes = told.ask(ASSETS)["assetNodes"]
-        told.answers["assets"] = [node for node in nodes if node["assetKey"]["path"][1] != "source"]
-        yield told
+    (story.home / ".cdc_state/shop.json").unlink()
+    with serve(story):
+        story.answers["unknown"] = story.ask(ASSETS)["assetNodes"]
+        story.launch("fixed", "cdc_pipeline")
+        story.launch("audit", "audit")
+        nodes = story.ask(ASSETS)["assetNodes"]
+        story.answers["assets"] = [node for node in nodes if node["assetKey"]["path"][1] != "source"]
+        yield story
 
 
 class serve:  # noqa: N801 -- a context manager
     """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's workspace file."""
 
-    def __init__(self, told: Story) -> None:
-        self.told = told
+    def __init__(self, story: Story) -> None:
+        self.story = story
 
     def __enter__(self) -> None:
-        self.told.server, self.process = start_web_server(self.told.home)
+        self.story.server, self.process = start_web_server(self.story.home)
 
     def __exit__(self, *_: object) -> None:
         # With all that it has started: to stop one after the other takes seconds, and no test looks at them any more.
@@ -197,11 +197,11 @@ def node(story: Story) -> Callable[..., dict[str, Any]]:
     """An asset as GraphQL tells it at the story's end: its metadata by label, its checks by name."""
 
     def find(*path: str) -> dict[str, Any]:
-        (found,) = [n for n in story.answers["assets"] if n["assetKey"]["path"] == list(path)]
-        (newest,) = found["assetMaterializations"]
+        (asset,) = [n for n in story.answers["assets"] if n["assetKey"]["path"] == list(path)]
+        (newest,) = asset["assetMaterializations"]
         entries = {e["label"]: e for e in newest["metadataEntries"]}
-        checks = {c["name"]: c for c in found["assetChecksOrError"]["checks"]}
-        return {**found, "run": newest["runId"], "entries": entries, "checks": checks}
+        checks = {c["name"]: c for c in asset["assetChecksOrError"]["checks"]}
+        return {**asset, "run": newest["runId"], "entries": entries, "checks": checks}
 
     return find
 
@@ -233,8 +233,8 @@ def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
         "released_changes/shop: 4 released, 0 duplicate, 0 late, 1 pending, 0 DDL, ",
         "history/shop shop.orders (N of 2): 3 changes, 3 versions opened, 0 closed, 2 rows current, ",
     ):
-        (found,) = [text for text in log.splitlines() if line in text]
-        assert found.endswith(" s")
+        (logged,) = [text for text in log.splitlines() if line in text]
+        assert logged.endswith(" s")
 
 
 def test_a_second_run_commits_nothing_and_says_so(story: Story) -> None:
@@ -243,7 +243,7 @@ def test_a_second_run_commits_nothing_and_says_so(story: Story) -> None:
     assert "No new records: nothing was ingested, and no Delta table got a commit." in story.outputs["second"]
 
 
-def test_a_run_without_news_starts_no_jvm(story: Story) -> None:
+def test_a_run_without_new_records_starts_no_jvm(story: Story) -> None:
     assert story.codes["unstarted"] != 0  # in this environment none can start
     assert story.codes["second"] == 0, story.outputs["second"][-3000:]
 
@@ -312,7 +312,7 @@ def test_after_the_fix_the_run_goes_on_and_nothing_is_lost(story: Story, spark: 
     ]
 
 
-def test_a_run_launched_in_the_web_server_materialises_what_has_news_and_nothing_is_stale(
+def test_a_run_launched_in_the_web_server_materialises_what_changed_and_nothing_is_stale(
     story: Story, node: Callable[..., dict[str, Any]]
 ) -> None:
     names = ["raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "history"]
@@ -320,13 +320,13 @@ def test_a_run_launched_in_the_web_server_materialises_what_has_news_and_nothing
     paths = [[name] for name in names] + [["history", "shop", "orders"], ["history", "shop", "注文 a.b"]]
     assert len(story.answers["assets"]) == len(paths)
     for path in paths:
-        found = node("shop", *path)
-        assert found["groupName"] == "shop"
-        assert found["staleStatus"] == "FRESH"
+        asset = node("shop", *path)
+        assert asset["groupName"] == "shop"
+        assert asset["staleStatus"] == "FRESH"
         # The other table was not held, and had nothing new any more; nor had the stages before the types' verdicts.
         stages = (["type_observations"], ["released_changes"], ["history"], ["quarantine"])
         touched = path in (*stages, ["history", "shop", "orders"])
-        assert (found["run"] == story.runs["fixed"]) == touched, path
+        assert (asset["run"] == story.runs["fixed"]) == touched, path
 
 
 def test_tables_that_a_run_meets_are_assets_in_the_web_server_that_is_running(
@@ -372,9 +372,9 @@ def test_a_warning_mapping_shows_the_record_and_lets_the_rest_pass(node: Callabl
     checks = node("shop", "type_observations")["checks"]
     mapping = checks["jdbc_type_mapping"]
     assert mapping["blocking"] is False
-    told = mapping["executionForLatestMaterialization"]["evaluation"]
-    assert (told["success"], told["severity"]) == (False, "WARN")
-    (violations,) = [e["table"]["records"] for e in told["metadataEntries"] if e["label"] == "violations"]
+    evaluation = mapping["executionForLatestMaterialization"]["evaluation"]
+    assert (evaluation["success"], evaluation["severity"]) == (False, "WARN")
+    (violations,) = [e["table"]["records"] for e in evaluation["metadataEntries"] if e["label"] == "violations"]
     (broken,) = [json.loads(r) for r in violations]
     assert (broken["topic"], broken["partition"], broken["offset"]) == ("shop_changes", 1, 3)
     assert (broken["table"], broken["column"], broken["jdbc_code"]) == ("orders", "v", "3 (DECIMAL)")
@@ -399,8 +399,8 @@ def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_chec
                 continue
             assert run["status"] == ("FAILED" if failed(check) else "SUCCEEDED")
             # No CREATE TABLE is among the records.
-            wanted = name in {"jdbc_type_mapping", "history_complete"}
-            assert failed(check) == wanted, (path, name, run["evaluation"]["description"])
+            should_fail = name in {"jdbc_type_mapping", "history_complete"}
+            assert failed(check) == should_fail, (path, name, run["evaluation"]["description"])
             audited += run["runId"] == story.runs["audit"]
             # `type_mapping: warn` holds for the audit, too.
             assert not failed(check) or run["evaluation"]["severity"] == "WARN"
@@ -456,15 +456,15 @@ def test_a_person_sees_the_page_that_a_run_has_made(story: Story, page: Page) ->
 
 @pytest.mark.parametrize("command", [JOB, RUN], ids=["dagster", "run"])
 def test_a_wrong_feeds_file_is_one_line_with_file_path_and_allowed_values(tmp_path: Path, command: list[str]) -> None:
-    told = Story(tmp_path)
+    story = Story(tmp_path)
     (tmp_path / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
-    told.feeds("ignore")
-    told.execute("wrong", command)
-    assert told.codes["wrong"] != 0
+    story.feeds("ignore")
+    story.execute("wrong", command)
+    assert story.codes["wrong"] != 0
     line = (
         f'{tmp_path}/feeds.yaml: feeds.shop.type_mapping: found "ignore"; allowed: block, warn, or a mapping of patterns '
         "database.table to these"
     )
-    lines = told.outputs["wrong"].splitlines()
+    lines = story.outputs["wrong"].splitlines()
     assert lines[-1].removeprefix("cdc_assets.config.FeedsError: ") == line
     assert len(lines) < 6  # a notice of the dagster command's own, or two, and no traceback

@@ -32,7 +32,7 @@ def test_every_column_of_a_history_that_is_ours_is_explained() -> None:
         assert len(column.description or "") > 5, column.name
 
 
-def test_a_table_that_is_there_tells_what_its_columns_mean(tmp_path: Path) -> None:
+def test_an_existing_table_describes_its_columns(tmp_path: Path) -> None:
     """As Delta keeps it, for whoever reads the table with other tools."""
     for table in Lakehouse(never, str(tmp_path), "f").stage_tables:
         planned = describe_table(table)["dagster/column_schema"]

@@ -44,7 +44,7 @@ def names(done: ExecuteInProcessResult) -> list[tuple[str, ...]]:
     return [(*each.asset_key.path, each.check_name) for each in evaluated(done)]
 
 
-def test_a_run_without_news_materialises_nothing_and_repeats_the_verdicts_on_planned_checks(both: Job) -> None:
+def test_a_run_without_new_records_materialises_nothing_and_repeats_its_verdicts(both: Job) -> None:
     first = both.run()
     assert first.success
     table = ("history", "shop", "orders")
@@ -65,13 +65,15 @@ def test_a_run_without_news_materialises_nothing_and_repeats_the_verdicts_on_pla
     # Time goes on without news.
     assert sorted(names(idle)) == sorted([stale, *((feed, *check) for feed in ("shop", "crm") for check in PLANNED)])
     assert both.verdicts() == verdicts
-    first_said = {(*e.asset_key.path, e.check_name): (e.passed, e.severity, e.description) for e in evaluated(first)}
+    first_evaluations = {
+        (*e.asset_key.path, e.check_name): (e.passed, e.severity, e.description) for e in evaluated(first)
+    }
     for each in evaluated(idle):
         if (name := (*each.asset_key.path, each.check_name)) != stale:
-            assert (each.passed, each.severity, each.description) == first_said[name]
+            assert (each.passed, each.severity, each.description) == first_evaluations[name]
 
 
-def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> None:
+def test_the_next_run_reports_what_a_killed_run_committed(both: Job) -> None:
     assert both.run().success
     stream = first_records()
     stream.send(ROWS.insert(tso(30), 2, "b"))
@@ -83,8 +85,8 @@ def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> N
         stage.run(lake, feed)
     done = both.run()
     assert done.success
-    told = [("shop", name) for name in STAGES] + [("shop", "history", "shop", "orders")]
-    assert sorted(materialised(done)) == sorted(told)
+    expected_assets = [("shop", name) for name in STAGES] + [("shop", "history", "shop", "orders")]
+    assert sorted(materialised(done)) == sorted(expected_assets)
     assert materialised(both.run()) == []
     # After two releases there is something to draw; the page has it, and the asset.
     assert "<svg" in (both.home / ".cdc_state/shop.html").read_text()
@@ -123,7 +125,7 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert {path[:2] for path in materialised(again)} == {("shop", name) for name in STAGES[1:]}
 
 
-def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> None:
+def test_a_verdict_is_read_behind_many_runs_that_ended_before_it(job: Job) -> None:
     """Each of these runs plans the check `conservation`, and fails since the feed's folder is missing."""
     job.add("shop", first_records().records)
     assert job.run("cdc_pipeline_shop").success
@@ -138,7 +140,7 @@ def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> N
     assert last.description == "2 read: 2 records ingested, 0 ingested before, 0 quarantined."
 
 
-def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_without_news(job: Job) -> None:
+def test_a_strict_feed_fails_with_its_check_and_goes_on_failing_without_new_records(job: Job) -> None:
     """After all of its work, and the other feed's run does not fail. A check that only warns does not count."""
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    strict: true\n"))
@@ -151,14 +153,14 @@ def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_witho
     assert job.run().success
     assert job.verdicts()["shop", "history", "shop", "orders", "history_complete"] == "FAILED"  # it warns
     job.add("shop", stream.records[2:], "2.jsonl")
-    for news in (True, False):
+    for has_new_records in (True, False):
         done = job.run()
         assert not done.success
         (failed,) = failures(done).items()
         assert failed[0] == "shop__raw_to_history"
         assert "shop is strict: shop/type_observations: jdbc_type_mapping: " in failed[1]
         assert "shop/history/shop/orders: type_mapping: Blocked: column " in failed[1]
-        assert bool(materialised(done)) == news
+        assert bool(materialised(done)) == has_new_records
     assert rows_in(job.lake("shop").history("shop", "orders"), job.spark)
 
 
@@ -184,8 +186,8 @@ def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(b
 def test_a_check_that_only_a_run_can_tell_of_says_so(both: Job) -> None:
     done = both.by_hand(AssetCheckKey(AssetKey(["shop", "released_changes"]), "late_events_seen_before"))
     assert not done.success
-    (said,) = failures(done).values()
-    assert "shop/released_changes late_events_seen_before: only a run of the pipeline evaluates this check" in said
+    (failure,) = failures(done).values()
+    assert "shop/released_changes late_events_seen_before: only a run of the pipeline evaluates this check" in failure
 
 
 def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
@@ -206,7 +208,7 @@ def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
     job.spark.sql("DROP SCHEMA cdc_news CASCADE")
 
 
-def test_stages_materialised_one_by_one_stop_where_a_whole_run_does(job: Job) -> None:
+def test_stages_materialised_one_by_one_stop_where_a_run_of_all_stops(job: Job) -> None:
     stream = Stream()
     stream.send(ROWS.insert(tso(10), 1, "a"))
     # The code is VARCHAR's by no document.
@@ -217,9 +219,11 @@ def test_stages_materialised_one_by_one_stop_where_a_whole_run_does(job: Job) ->
     assert job.run("cdc_pipeline_crm").success
     for stage in STAGES:
         assert job.alone("shop", stage).success
-    told = job.verdicts()
-    del told["shop", "released_changes", "watermark_freshness"]
-    of_feed = {feed: {key[1:]: said for key, said in told.items() if key[0] == feed} for feed in ("shop", "crm")}
+    verdicts = job.verdicts()
+    del verdicts["shop", "released_changes", "watermark_freshness"]
+    of_feed = {
+        feed: {key[1:]: verdict for key, verdict in verdicts.items() if key[0] == feed} for feed in ("shop", "crm")
+    }
     assert of_feed["shop"] == of_feed["crm"]
     assert of_feed["crm"]["type_observations", "jdbc_type_mapping"] == "FAILED"
     assert of_feed["crm"]["history", "shop", "orders", "type_mapping"] == "FAILED"

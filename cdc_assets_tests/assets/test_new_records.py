@@ -51,21 +51,21 @@ def test_it_starts_the_pipeline_of_a_topic_once_for_what_is_new(
     sensor = sensor_of(it.lake.root, {it.lake.feed: it.feed})
     job = f"cdc_pipeline_{it.lake.feed}"
 
-    def told() -> tuple[str | None, str]:
+    def ask() -> tuple[str | None, str]:
         answer = asked(sensor, instance)
         assert isinstance(answer, dict)
         return answer[job]
 
     client.send([record(b"%d" % n, n % 2) for n in range(3)], topic=topic)
-    first = told()
+    first = ask()
     assert first[1] == "3 offsets of 1 topics are new"
-    assert told() == first  # Dagster starts a key once
+    assert ask() == first  # Dagster starts a key once
     INGEST.run(it.lake, it.feed)
-    assert told()[0] != first[0]
-    assert told()[1] == "1 offsets of 1 topics are new"  # max_records_per_run left one
+    assert ask()[0] != first[0]
+    assert ask()[1] == "1 offsets of 1 topics are new"  # max_records_per_run left one
     INGEST.run(it.lake, it.feed)
     # These were no events; but that is for the next stage to say.
-    assert told()[1] == "change_events has something to do that no run has done"
+    assert ask()[1] == "change_events has something to do that no run has done"
 
 
 def test_each_feed_is_asked_by_itself_and_one_that_cannot_be_does_not_stop_the_others(

@@ -37,7 +37,7 @@ def run(lake: Lakehouse) -> list[tuple[str, str]]:
     return list(read_table_list(lake.root, "shop"))
 
 
-def test_tables_that_come_and_go_are_known_after_the_next_release(lake: Lakehouse) -> None:
+def test_the_table_list_follows_new_and_dropped_tables_after_a_release(lake: Lakehouse) -> None:
     assert run(lake) == []  # nothing was ever released
     log = make(lake, "a")
     make(lake, "b")
@@ -49,7 +49,7 @@ def test_tables_that_come_and_go_are_known_after_the_next_release(lake: Lakehous
     assert run(lake) == [("sales", "b")]
 
 
-def test_a_table_that_could_not_be_written_at_first_is_known_once_it_is(lake: Lakehouse) -> None:
+def test_a_table_is_listed_once_it_has_been_written(lake: Lakehouse) -> None:
     write_progress(lake, Progress(1, frozenset({("sales", "a")})))
     assert run(lake) == []
     make(lake, "a")

@@ -88,5 +88,5 @@ def test_a_table_after_a_statement(statement: str, mariadb_server: MariaDB) -> N
     sent = [SentStatement(at, "d", None, text) for at, text in enumerate((BEGIN, statement))]
     tables = SourceTables({}, ignores_case=False)
     assert [tables.apply(each, ()).error for each in sent] == [None, None]
-    found = {name: comparable(table) for (_, name), table in tables.schemas.items()}
-    assert found == {name: comparable(table) for name, table in in_server(mariadb_server).items()}
+    own_tables = {name: comparable(table) for (_, name), table in tables.schemas.items()}
+    assert own_tables == {name: comparable(table) for name, table in in_server(mariadb_server).items()}

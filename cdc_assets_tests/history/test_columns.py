@@ -99,9 +99,9 @@ def test_a_description_that_is_none_is_quarantined_with_its_statement(spark: Spa
     chain.add(records(*sent))
     chain.run()
     assert rows_in(chain.lake.table_schemas, spark) == []
-    found = {row["offset"]: row["reason"] for row in chain.quarantine()}
-    assert found.keys() == set(range(len(broken)))
-    assert set(found.values()) <= {"wrong_type", "missing_field"}
+    reasons = {row["offset"]: row["reason"] for row in chain.quarantine()}
+    assert reasons.keys() == set(range(len(broken)))
+    assert set(reasons.values()) <= {"wrong_type", "missing_field"}
 
 
 @pytest.mark.fast
@@ -132,12 +132,12 @@ def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
     )
     slots = {name: Slot(name, name, None) for name in ("a", "b", "c", "gone")}
     layouts = [Layout(n, 0, tuple(canal.columns(text)), {}, slots=slots) for n, text in enumerate((older, newer))]
-    found = {slot.name: each for slot, each in collect_readings(canal, layouts, {}).items()}
-    newest = {name: str(each[-1].type) for name, each in found.items()}
+    readings = {slot.name: each for slot, each in collect_readings(canal, layouts, {}).items()}
+    newest = {name: str(each[-1].type) for name, each in readings.items()}
     assert newest == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
     assert list(newest) == ["a", "b", "c", "gone"]
-    assert [(str(r.type), r.layouts) for r in found["b"]] == [("int", (0,)), ("bigint", (1,))]
-    assert [(str(r.type), r.layouts) for r in found["a"]] == [("int", (0, 1))]
+    assert [(str(r.type), r.layouts) for r in readings["b"]] == [("int", (0,)), ("bigint", (1,))]
+    assert [(str(r.type), r.layouts) for r in readings["a"]] == [("int", (0, 1))]
 
 
 @pytest.mark.fast

@@ -18,16 +18,16 @@ CREATE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(20))"
 
 def unseen(it: Chain, table: str, key: str) -> str | None:
     """What `why` says of a row's time before the history had it; its text has the same lines."""
-    told = explain_row(it.lake, it.feed, f"shop.{table}", [key])
-    head = format_text(told).splitlines()
-    assert head[2] == told.complete.reason == complete(it, table)[2]
-    assert told.first_seen_by is None or head[3] == told.first_seen_by
-    return told.first_seen_by
+    life = explain_row(it.lake, it.feed, f"shop.{table}", [key])
+    head = format_text(life).splitlines()
+    assert head[2] == life.complete.reason == complete(it, table)[2]
+    assert life.first_seen_by is None or head[3] == life.first_seen_by
+    return life.first_seen_by
 
 
 def complete(it: Chain, table: str) -> tuple[int, int, str]:
-    found = read.table(it.lake.feed, f"shop.{table}", root=it.lake.root).complete()
-    return found.position, found.met, found.reason
+    completeness = read.table(it.lake.feed, f"shop.{table}", root=it.lake.root).complete()
+    return completeness.position, completeness.met, completeness.reason
 
 
 def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain]) -> None:

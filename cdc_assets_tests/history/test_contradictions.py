@@ -38,9 +38,9 @@ def kind_of(suspicion: Suspicion) -> str:
 
 def suspected(statements: list[Ddl], last: int, **types: str) -> set[tuple[str, str, int]]:
     """What rows up to `last` with these columns may contradict: how, the column, and the statement's commit_ts."""
-    layout = [WireColumn(name, said) for name, said in types.items()], last
-    found = find_suspicions({1: layout}, collect_stated_columns(T, statements), lambda _: False)
-    return {(kind_of(each), each.stated.name, each.stated.ddl.spot.commit_ts) for each in found}
+    layout = [WireColumn(name, type_text) for name, type_text in types.items()], last
+    suspicions = find_suspicions({1: layout}, collect_stated_columns(T, statements), lambda _: False)
+    return {(kind_of(each), each.stated.name, each.stated.ddl.spot.commit_ts) for each in suspicions}
 
 
 def test_rows_that_fit_the_table_contradict_nothing() -> None:
@@ -79,7 +79,7 @@ def test_a_statement_counts_until_the_next_about_the_column() -> None:
     assert spans == {("id", 1, None), ("v", 1, None), ("n", 1, 2), ("n", 2, 3), ("n", 3, None)}
 
 
-def test_a_table_that_is_created_anew_forgets_what_was_said() -> None:
+def test_a_table_that_is_created_again_has_no_earlier_columns() -> None:
     statements = [created(1, ID, V, N), altered(2, ID, V), created(3, ID, V, N)]
     spans = {
         (s.name, s.ddl.spot.commit_ts, s.until.spot.commit_ts if s.until else None)
@@ -89,12 +89,12 @@ def test_a_table_that_is_created_anew_forgets_what_was_said() -> None:
     assert {name for name, since, until in spans if (since, until) == (3, None)} == {"id", "v", "n"}
 
 
-def test_of_a_table_whose_create_is_not_known_the_actions_tell() -> None:
+def test_actions_state_the_columns_of_a_table_without_its_create() -> None:
     dropped = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N"),)),))
     added = Ddl("add", Spot(2), "ALTER", "alter_table", changes=((T, (AddColumn(V),)),))
-    if_there = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N", if_exists=True),)),))
+    drop_if_exists = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N", if_exists=True),)),))
     assert suspected([dropped], 9, id="bigint", n="int") == {(HAVE, "n", 2)}
-    assert suspected([if_there], 9, id="bigint", n="int") == set()
+    assert suspected([drop_if_exists], 9, id="bigint", n="int") == set()
     assert suspected([added], 9, id="bigint") == set(), "a filter may leave it out"
     assert suspected([added], 9, id="bigint", v="date") == {(TYPE, "v", 2)}
 

@@ -31,14 +31,14 @@ def test_a_version_belongs_to_the_day_on_which_it_begins_and_loads_are_left_out(
     assert count_by_day(pa.table({"_cdc_from_ts": [], "_cdc_op": []})) == {}
 
 
-def test_days_add_up_and_what_is_written_anew_is_counted_once() -> None:
+def test_days_add_up_and_rewritten_versions_count_once() -> None:
     assert update_days(BY_DAY, Counter({"2024-03-01": 2, "2024-02-28": 1})) == {
         "2024-02-28": 2,
         "2024-02-29": 3,
         "2024-03-01": 3,
     }
-    gone = Counter({"2024-02-29": 1, "2024-03-01": 1})
-    assert update_days(BY_DAY, Counter({"2024-02-29": 2}), gone) == {"2024-02-28": 1, "2024-02-29": 4}
+    removed = Counter({"2024-02-29": 1, "2024-03-01": 1})
+    assert update_days(BY_DAY, Counter({"2024-02-29": 2}), removed) == {"2024-02-28": 1, "2024-02-29": 4}
 
 
 def test_the_newest_days_are_kept_and_one_that_was_let_go_does_not_come_back() -> None:

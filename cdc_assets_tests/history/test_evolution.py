@@ -39,9 +39,9 @@ def evolve(
         }
         for offset, (at, text) in enumerate(statements)
     ]
-    known, _ = apply_statements(protocol, sent, {})
+    applied, _ = apply_statements(protocol, sent, {})
     return evolve_tables(
-        read_statements(known, known, {}),
+        read_statements(applied, applied, {}),
         {},
         taken=lambda name: taken or name[1] == "t",
         changes_key_text=protocol.changes_key_text,
@@ -98,8 +98,8 @@ def test_a_table_that_replaces_none(statements: list[tuple[int, str]], taken: bo
 
 
 def test_rows_come_in_from_a_table_of_which_versions_go_on() -> None:
-    found = arrivals([*CREATED, (9, GHOST)])
-    assert {name: arrive.origin_is_replaced for name, arrive in found.items()} == {"_t_del": True, "t": False}
+    arrived = arrivals([*CREATED, (9, GHOST)])
+    assert {name: arrive.origin_is_replaced for name, arrive in arrived.items()} == {"_t_del": True, "t": False}
     swap = "RENAME TABLE t TO tmp, _t_gho TO t, tmp TO _t_gho"
     swapped = arrivals([*CREATED, (9, swap)])
     assert {name: arrive.origin_is_replaced for name, arrive in swapped.items()} == {"_t_gho": True, "t": True}

@@ -84,7 +84,7 @@ def test_a_foreign_key_of_two_columns(spark: SparkSession) -> None:
         (["other"], ["id"], None),
     ],
 )
-def test_columns_are_found_in_any_letter_case(
+def test_columns_match_in_any_letter_case(
     children: list[str], parents: list[str], expected: list[tuple[str, str]] | None
 ) -> None:
     assert pair_columns(KEY, children, parents) == expected
@@ -95,5 +95,5 @@ def test_columns_that_the_histories_rename() -> None:
     assert pair_columns(key, ["_source_cdc_a"], ["id"]) == [("_source_cdc_a", "id")]
 
 
-def test_a_key_whose_columns_are_not_known_is_not_compared() -> None:
+def test_a_key_without_columns_is_not_compared() -> None:
     assert pair_columns(ForeignKey("fk", ("a",), TableName("shop", "p")), ["a"], ["id"]) is None

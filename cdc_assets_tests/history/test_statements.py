@@ -78,7 +78,7 @@ NEXT: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 }
 
 
-def test_a_value_that_only_the_source_knows_is_null_and_told(chain: Callable[..., Chain]) -> None:
+def test_a_value_that_only_the_source_has_is_null_and_reported(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), Stream()
     begun(it, stream, UNKNOWN)
     reports = run(it, stream, *(alter(4, table, sql) for table, (sql, *_) in UNKNOWN.items()), upto=5)
@@ -158,15 +158,15 @@ def test_a_key_that_changes_in_a_table_whose_create_was_not_seen(chain: Callable
     it, stream = chain(), Stream()
     run(it, stream, *(insert(2, 1, table) for table in UNSEEN), upto=3)
     reports = run(it, stream, *(alter(4, table, how) for table, (how, _) in UNSEEN.items()), upto=5)
-    there = {"id": "1", "v": "v1", "n": "1"}
-    moved = dml("UPDATE", tso(6), there | {"v": "v2"}, TYPES, old=there, key=["n"], table="other")
+    old_row = {"id": "1", "v": "v1", "n": "1"}
+    moved = dml("UPDATE", tso(6), old_row | {"v": "v2"}, TYPES, old=old_row, key=["n"], table="other")
     run(it, stream, moved, upto=7)
     began, ended = (1, tso(2), None, "insert", None), (1, tso(2), tso(4), "insert", "ddl")
     rekeyed = [ended, (1, tso(4), tso(6), "ddl", "update"), (1, tso(6), None, "update", None)]
-    for table, (_, told) in UNSEEN.items():
+    for table, (_, has_readable_key) in UNSEEN.items():
         asks = table in reports and not reload_required(reports[table]).passed
-        assert asks is (told is False), table
-        assert lives(it, table) == (rekeyed if told else [began]), table
+        assert asks is (has_readable_key is False), table
+        assert lives(it, table) == (rekeyed if has_readable_key else [began]), table
 
 
 MOVED = {
@@ -185,8 +185,8 @@ def test_rows_that_come_and_go_unseen_ask_for_a_reload_from_then_on(chain: Calla
     for table, how in MOVED.items():
         verdict = reload_required(reports[table])
         assert not verdict.passed, table
-        told = [(t["commit_ts"], t["statement"]) for t in verdict.violations]
-        assert told == [(tso(4), f"ALTER TABLE `shop`.`{table}` {how}")]
+        statements = [(t["commit_ts"], t["statement"]) for t in verdict.violations]
+        assert statements == [(tso(4), f"ALTER TABLE `shop`.`{table}` {how}")]
         assert reload_required(later[table]).violations == verdict.violations
         assert lives(it, table) == [(1, tso(2), None, "insert", None), (2, tso(6), None, "insert", None)]
 
@@ -245,10 +245,10 @@ def test_a_value_that_a_statement_excludes_asks_for_a_reload(
     ]
     statements = [alter(4, table, how) for table, (how, *_) in EXCLUDED.items()]
     reports = run(it, stream, *changes, *statements, upto=5)
-    told = {table: [each["why"] for each in reload_required(report).violations] for table, report in reports.items()}
+    reasons = {table: [each["why"] for each in reload_required(report).violations] for table, report in reports.items()}
     for table, (_, _, expected) in EXCLUDED.items():
-        assert len(told[table]) == (expected is not None), table
-        assert all(f"open rows from before the statement {expected}, which" in why for why in told[table])
+        assert len(reasons[table]) == (expected is not None), table
+        assert all(f"open rows from before the statement {expected}, which" in why for why in reasons[table])
 
 
 def update(key: int, table: str, old: dict[str, Any]) -> Message:
@@ -256,7 +256,7 @@ def update(key: int, table: str, old: dict[str, Any]) -> Message:
     return dml("UPDATE", tso(4) - 1, {"id": str(key), "v": f"v{key}", "n": "1"}, TYPES, old=old, table=table)
 
 
-def test_nothing_is_said_of_excluded_values_that_row_events_have_changed(chain: Callable[..., Chain]) -> None:
+def test_excluded_values_that_row_events_have_changed_ask_for_no_reload(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), Stream()
     run(it, stream, create(), insert(2, 1, "orders", {"n": None}), insert(2, 2, "orders", {"n": None}), upto=3)
     mended = [
@@ -278,8 +278,8 @@ def test_two_renames_of_one_name_to_one_other_with_one_commit_ts_ask_for_a_reloa
     once = run(it, stream, rename, drop, again, insert(4, 2), upto=5)
     assert reload_required(once["old"]).passed
     twice = run(it, stream, rename | {"sql": rename["sql"].replace("TABLE", "TABLES")}, upto=7)
-    (told,) = reload_required(twice["old"]).violations
-    assert "two RENAMEs of shop.orders to this name have one commit_ts" in told["why"]
+    (reload,) = reload_required(twice["old"]).violations
+    assert "two RENAMEs of shop.orders to this name have one commit_ts" in reload["why"]
 
 
 HARMLESS = {
@@ -342,14 +342,16 @@ def test_histories_stay_plain_as_long_as_they_can(chain: Callable[..., Chain]) -
     types = {"widened": {"n": "bigint"}}
     rows = [insert(5, 3, table, **types.get(table, {})) for table in PLAIN]
     reports = run(it, stream, *(alter(4, table, sql) for table, (sql, _) in PLAIN.items()), *rows, upto=6)
-    for table, (_, said) in PLAIN.items():
-        assert [line.startswith(said) for line in reports[table].log_lines if said] == [True] * bool(said), table
+    for table, (_, log_line) in PLAIN.items():
+        assert [line.startswith(log_line) for line in reports[table].log_lines if log_line] == [True] * bool(
+            log_line
+        ), table
         log = it.lake.history("shop", table).log()
         assert log is not None
-        assert log.has_plain_files == (said is None), table
-        if said is None:
-            found = QueryBuilder().register("t", DeltaTable(it.lake.history("shop", table).path))
-            read = pa.table(found.execute("SELECT id, _cdc_is_current FROM t ORDER BY id").read_all()).to_pylist()
+        assert log.has_plain_files == (log_line is None), table
+        if log_line is None:
+            query = QueryBuilder().register("t", DeltaTable(it.lake.history("shop", table).path))
+            read = pa.table(query.execute("SELECT id, _cdc_is_current FROM t ORDER BY id").read_all()).to_pylist()
             assert [(r["id"], r["_cdc_is_current"]) for r in read] == _current(it.versions(table)), table
 
 

@@ -75,7 +75,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
         cursor.execute("SET sql_mode = '', time_zone = '+00:00'")
         cursor.execute("CREATE DATABASE types CHARACTER SET latin1")
         cursor.execute("USE types")
-        found = {}
+        conversions = {}
         for old, values in VALUES.items():
             cursor.execute(f"CREATE OR REPLACE TABLE source (id int AUTO_INCREMENT PRIMARY KEY, c {old})")
             cursor.execute(f"INSERT INTO source (c) VALUES {', '.join(f'({value})' for value in values)}")
@@ -86,8 +86,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
                 cursor.execute(f"ALTER TABLE t MODIFY c {new}")
                 cursor.execute(f"SELECT {text_of(new)} FROM t ORDER BY id")
                 after = [row[0] for row in cursor.fetchall()]
-                found[old, new] = list(zip(before, after, strict=True))
-    yield found
+                conversions[old, new] = list(zip(before, after, strict=True))
+    yield conversions
     server.stop()
 
 

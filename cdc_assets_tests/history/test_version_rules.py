@@ -77,15 +77,15 @@ def test_versions_that_may_stand_together() -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Violation]:
+def violations() -> list[Violation]:
     return find_violations(table(GOOD | {name: versions for name, (versions, _, _) in BAD.items()}))
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("case", BAD)
-def test_versions_that_may_not(found: list[Violation], case: str) -> None:
+def test_versions_that_may_not(violations: list[Violation], case: str) -> None:
     _, rule, starts = BAD[case]
-    mine = sorted((r for r in found if r["_cdc_key"] == case), key=lambda r: r["_cdc_from_ts"])
+    mine = sorted((r for r in violations if r["_cdc_key"] == case), key=lambda r: r["_cdc_from_ts"])
     assert [(r["_cdc_from_ts"], r["rule"]) for r in mine] == [(start, rule) for start in starts]
     assert [(r["_cdc_topic"], r["_cdc_partition"], r["_cdc_offset"]) for r in mine] == [
         ("topic", 1, start) for start in starts
@@ -93,8 +93,8 @@ def test_versions_that_may_not(found: list[Violation], case: str) -> None:
 
 
 @pytest.mark.fast
-def test_one_keys_fault_is_not_anothers(found: list[Violation]) -> None:
-    assert {r["_cdc_key"] for r in found} == set(BAD)
+def test_one_keys_fault_is_not_anothers(violations: list[Violation]) -> None:
+    assert {r["_cdc_key"] for r in violations} == set(BAD)
 
 
 @pytest.mark.fast
@@ -167,8 +167,8 @@ def test_a_key_without_its_open_version_is_shown_with_its_last_record(
 ) -> None:
     chain, reports = copied
     remove(orders(chain), "id = 1 AND _cdc_is_current")
-    gone, unreflected = broken(chain, reports["orders"])
-    assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update, but no version follows", tso(10))
+    ended, unreflected = broken(chain, reports["orders"])
+    assert (ended["rule"], ended["_cdc_from_ts"]) == ("closed by an update, but no version follows", tso(10))
     assert unreflected["rule"] == "the last change of the key does not show"
     assert [unreflected[c] for c in ("_cdc_topic", "_cdc_partition", "_cdc_offset")] == ["shop_changes", 0, 3]
     assert (unreflected["op"], unreflected["expected_open"], unreflected["counted_open"]) == ("update", 1, 0)
@@ -195,7 +195,7 @@ def test_a_gap(copied: tuple[Chain, dict[str, TableReport]]) -> None:
     assert (shown["rule"], shown["_cdc_from_ts"]) == ("a gap that no delete explains", tso(10))
 
 
-def test_part_after_part_the_same_is_found(
+def test_checking_in_parts_gives_the_same_violations(
     copied: tuple[Chain, dict[str, TableReport]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many rows a part of the keys is looked at after the other."""

@@ -187,8 +187,8 @@ def test_equal_rows_of_a_large_table_close_one_by_one(
         [keyless("DELETE", 4, "1")],
         [keyless("DELETE", 5, "1"), keyless("INSERT", 6, "1")],
     )
-    found = [(v["id"], v["_cdc_copy"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()]
-    assert found == [(1, 1, tso(1), tso(5)), (1, 2, tso(2), tso(4)), (2, 1, tso(3), None), (1, 1, tso(6), None)]
+    copies = [(v["id"], v["_cdc_copy"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()]
+    assert copies == [(1, 1, tso(1), tso(5)), (1, 2, tso(2), tso(4)), (2, 1, tso(3), None), (1, 1, tso(6), None)]
     assert [(r.history[0].opened, r.history[0].closed) for r in (second, third)] == [(0, 1), (1, 1)]
     assert any("deletion vectors" in line for line in second.history[0].log_lines)
     assert third.history[0].log_lines == []

@@ -334,8 +334,8 @@ class Debezium(Encoder):
             }
             key = {"databaseName": database}
             body = {"schema": _SCHEMA_CHANGE, "payload": payload} if self.schemas else payload
-            told = {"schema": _SCHEMA_CHANGE_KEY, "payload": key} if self.schemas else key
-            self._send(SERVER, compact(body), compact(told), [])
+            record_key = {"schema": _SCHEMA_CHANGE_KEY, "payload": key} if self.schemas else key
+            self._send(SERVER, compact(body), compact(record_key), [])
 
     def _source(self, ts: int, database: str, table: str | None) -> dict[str, Any]:
         ms = seconds(ts)
@@ -369,13 +369,17 @@ class Debezium(Encoder):
 
 
 def _table_change(kind: Ddl, table: TableDdl) -> dict[str, Any]:
-    told = f'"{table.name[0]}"."{table.name[1]}"'
+    identifier = f'"{table.name[0]}"."{table.name[1]}"'
     if table.after is None:
-        return {"type": "DROP", "id": told, "table": None}
+        return {"type": "DROP", "id": identifier, "table": None}
     shape = table.after
     columns = [_described(c, n) for n, c in enumerate(shape.columns, 1)]
     described = {"defaultCharsetName": "utf8mb4", "primaryKeyColumnNames": list(shape.key), "columns": columns}
-    return {"type": "CREATE" if kind is Ddl.CREATE else "ALTER", "id": told, "table": described | {"comment": None}}
+    return {
+        "type": "CREATE" if kind is Ddl.CREATE else "ALTER",
+        "id": identifier,
+        "table": described | {"comment": None},
+    }
 
 
 def _described(column: Column, position: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Counts:
     excluded: int
 
 
-def settled(lake: Lakehouse) -> None:
+def assert_counts_add_up(lake: Lakehouse) -> None:
     """As `conserved`, of a feed without watermarks: which events are late and pending, only its releases can say."""
     rows = [e for e in _decoded(lake) if e["kind"] == "row"]
     last = lake.released_changes.cursor()

@@ -79,7 +79,7 @@ def die_at(moment: str, dying: Callable[[], NoReturn]) -> Callable[[str], None]:
 
 def install(
     reached: Callable[[str], object],
-    told: Callable[[str], object],
+    committed: Callable[[str], object],
     put: Callable[[object, str, object], object],
 ) -> None:
     """Have `reached` called at each moment, `told` with the name of each table that is committed; `put` is as setattr."""
@@ -92,7 +92,7 @@ def install(
             count += 1
             reached(f"before {count}")
             done = commit(self, *args, **more)
-            told(self.name)
+            committed(self.name)
             reached(f"after {count}")
             return done
 

@@ -200,8 +200,8 @@ class CanalJson(Encoder):
     def ddl(self, statement: Statement) -> None:
         for table in statement.tables:
             body = self._head(*table.name, CANAL_KINDS[statement.kind], statement.ts)
-            said = {"isDdl": True, "sql": table.tidb_sql, "_tidb": {"commitTs": statement.ts}}
-            self.stream.send(go_json(body | said), 0)
+            statement_fields = {"isDdl": True, "sql": table.tidb_sql, "_tidb": {"commitTs": statement.ts}}
+            self.stream.send(go_json(body | statement_fields), 0)
 
     def watermark(self, mark: Watermark) -> None:
         body = self._head("", "", "TIDB_WATERMARK", mark.ts) | {"_tidb": {"watermarkTs": mark.ts}}
@@ -354,8 +354,8 @@ class OpenProtocol(Encoder):
         events = self._waiting.pop(partition)
         keys, values = struct.pack(">q", 1), b""
         for key, value in events:
-            told, body = go_json(key), b"" if value is None else go_json(value)
-            keys += struct.pack(">q", len(told)) + told
+            key_text, body = go_json(key), b"" if value is None else go_json(value)
+            keys += struct.pack(">q", len(key_text)) + key_text
             values += struct.pack(">q", len(body)) + body
         self.stream.send(values, partition, key=keys)
 
@@ -377,22 +377,22 @@ _LENGTHS = {
 def simple_type(of: Type) -> dict[str, Any]:
     """A type as Simple's table schemas describe it."""
     name = "utf8mb4" if of.is_text or of.labels else "binary"
-    said: dict[str, Any] = {
+    data_type: dict[str, Any] = {
         "mysqlType": of.base,
         "charset": name,
         "collate": "utf8mb4_bin" if name != "binary" else name,
     }
     if of.base in {"datetime", "timestamp"}:
-        said["length"] = 19 + (of.fraction + 1 if of.fraction else 0)
-        return said | ({"decimal": of.fraction} if of.fraction else {})
+        data_type["length"] = 19 + (of.fraction + 1 if of.fraction else 0)
+        return data_type | ({"decimal": of.fraction} if of.fraction else {})
     if of.base == "enum":
-        return said | {"length": max(len(label.encode()) for label in of.labels), "elements": list(of.labels)}
+        return data_type | {"length": max(len(label.encode()) for label in of.labels), "elements": list(of.labels)}
     if of.base == "set":
-        return said | {"length": len(",".join(of.labels).encode()), "elements": list(of.labels)}
-    said["length"] = of.size[0] if of.size else _LENGTHS[of.base][of.unsigned]
+        return data_type | {"length": len(",".join(of.labels).encode()), "elements": list(of.labels)}
+    data_type["length"] = of.size[0] if of.size else _LENGTHS[of.base][of.unsigned]
     if of.scale:
-        said["decimal"] = of.scale
-    return said | ({"unsigned": True} if of.unsigned else {})
+        data_type["decimal"] = of.scale
+    return data_type | ({"unsigned": True} if of.unsigned else {})
 
 
 def simple_default(column: Column) -> str | None:
@@ -451,13 +451,13 @@ class Simple(Encoder):
 
     partitions: int = 2
     protocol: ClassVar[dict[str, Any]] = {"protocol": "simple"}
-    _known: set[tuple[Any, ...]] = field(default_factory=set)
+    _sent_shapes: set[tuple[Any, ...]] = field(default_factory=set)
 
     def row(self, change: RowChange) -> None:
         shape = change.shape
         # A table that has no bootstrap yet gets it before its first row.
-        if (shape.database, shape.table, shape.table_id) not in self._known:
-            self._known.add((shape.database, shape.table, shape.table_id))
+        if (shape.database, shape.table, shape.table_id) not in self._sent_shapes:
+            self._sent_shapes.add((shape.database, shape.table, shape.table_id))
             body = {"version": 1, "type": "BOOTSTRAP", "commitTs": 0} | self._built(change.ts)
             self._everywhere(body | {"tableSchema": simple_schema(shape)}, b"")
         body = {

@@ -85,7 +85,7 @@ def problems(model: Model, chain: Chain, names: Iterable[Name], below: int) -> l
 def wrong_states(model: Model, name: Name, rows: History, positions: Iterable[int]) -> list[str]:
     """Positions at which the history's rows are not the table's."""
     comparison = _Comparison(model, name, rows)
-    return [said for position in positions for said in comparison.compare(position, as_of(rows, position))]
+    return [problem for position in positions for problem in comparison.compare(position, as_of(rows, position))]
 
 
 class _Comparison:
@@ -101,14 +101,14 @@ class _Comparison:
                     self.names[column.uid].add(column.name.casefold())
         self.left: dict[tuple[int, int], list[str]] = {}  # by uid and epoch: columns that have been right so far
 
-    def compare(self, position: int, found: History) -> list[str]:
+    def compare(self, position: int, rows: History) -> list[str]:
         """What is wrong with the rows found for a position."""
         state = self.model.state_at(position).get(self.name)
         expected = state.rows if state else ()
-        if len(found) != len(expected):
-            return [f"{self._at(position)}: {len(found)} rows instead of {len(expected)}"]
-        wrong = self._compare(state, found) if state and expected else []
-        return [f"{self._at(position)}: {said}" for said in wrong]
+        if len(rows) != len(expected):
+            return [f"{self._at(position)}: {len(rows)} rows instead of {len(expected)}"]
+        wrong = self._compare(state, rows) if state and expected else []
+        return [f"{self._at(position)}: {problem}" for problem in wrong]
 
     def _at(self, position: int) -> str:
         logged = [e for e in self.model.log if isinstance(e, RowChange | Statement) and e.ts <= position]
@@ -120,23 +120,23 @@ class _Comparison:
         """The history's columns that may hold it."""
         return [p for p in self.physical if _UNTIL.sub("", p).casefold() in self.names[column.uid]]
 
-    def _compare(self, state: TableState, found: History) -> list[str]:
+    def _compare(self, state: TableState, rows: History) -> list[str]:
         shape = state.shape
         keys = [shape[k] for k in shape.key]
         for choice in itertools.product(*(self._candidates(k) for k in keys)):
-            pairs = self._paired(state, keys, choice, found)
+            pairs = self._paired(state, keys, choice, rows)
             if pairs:
                 return self._compare_pairs(state, pairs)
-        held = [{c: r[c] for c in self.physical} for r in found]
-        wanted = [{c.name: r[c.uid] for c in shape.columns} for r in state.rows]
-        return [f"other keys: {held} instead of {wanted}"]
+        held = [{c: r[c] for c in self.physical} for r in rows]
+        expected_keys = [{c.name: r[c.uid] for c in shape.columns} for r in state.rows]
+        return [f"other keys: {held} instead of {expected_keys}"]
 
     @staticmethod
     def _paired(
-        state: TableState, keys: list[Column], choice: tuple[str, ...], found: History
+        state: TableState, keys: list[Column], choice: tuple[str, ...], rows: History
     ) -> list[tuple[dict[int, str | None], dict[str, Any]]]:
         """Each row of the model with the history's row of its key; nothing when they are not the same keys."""
-        pairs, left = [], list(found)
+        pairs, left = [], list(rows)
         for row in state.rows:
             fits = (h for h in left if all(_same(row[k.uid], k, h[p]) for k, p in zip(keys, choice, strict=True)))
             hit = next(fits, None)
@@ -156,8 +156,8 @@ class _Comparison:
             self.left[place] = [p for p in before if all(_same(r[column.uid], column, h[p]) for r, h in pairs)]
             if not self.left[place]:
                 held = {p: [h[p] for _, h in pairs] for p in self._candidates(column)}
-                wanted = [r[column.uid] for r, _ in pairs]
-                wrong.append(f"{column.name} {column.type.sql} is {held} instead of {wanted}")
+                expected_values = [r[column.uid] for r, _ in pairs]
+                wrong.append(f"{column.name} {column.type.sql} is {held} instead of {expected_values}")
                 del self.left[place]
         return wrong
 
@@ -180,22 +180,24 @@ def _same(text: str | None, column: Column, value: Any) -> bool:
 
 def wrong_versions(model: Model, name: Name, rows: History, below: int) -> list[str]:
     """Versions that are missing or too many, and what opened and closed them."""
-    wanted: dict[tuple[int, int | None], list[tuple[str | None, str | None]]] = defaultdict(list)
+    expected: dict[tuple[int, int | None], list[tuple[str | None, str | None]]] = defaultdict(list)
     for version in model.versions:
         if version.name == name and version.from_ts < below and version.from_ts != version.to_ts:
             closed = version.to_ts is not None and version.to_ts < below
             place = version.from_ts, version.to_ts if closed else None
-            wanted[place].append((version.op, version.closed_by if closed else ""))
-    found: dict[tuple[int, int | None], list[tuple[str | None, str | None]]] = defaultdict(list)
+            expected[place].append((version.op, version.closed_by if closed else ""))
+    actual: dict[tuple[int, int | None], list[tuple[str | None, str | None]]] = defaultdict(list)
     for row in rows:
         # A version that was over within one tick of the source's clock is seen by no as-of query.
         if row["_cdc_from_ts"] != row["_cdc_to_ts"]:
-            found[row["_cdc_from_ts"], row["_cdc_to_ts"]].append((row["_cdc_op"], row["_cdc_closed_by"] or ""))
+            actual[row["_cdc_from_ts"], row["_cdc_to_ts"]].append((row["_cdc_op"], row["_cdc_closed_by"] or ""))
     wrong = []
-    for place in sorted(set(wanted) | set(found), key=str):
-        said = f"{'.'.join(name)}, versions from {place[0]} to {place[1]}: "
-        if len(wanted[place]) != len(found[place]):
-            wrong.append(f"{said}{len(found[place])} {found[place]} instead of {len(wanted[place])} {wanted[place]}")
-        elif not any(None in pair for pair in wanted[place]) and Counter(wanted[place]) != Counter(found[place]):
-            wrong.append(f"{said}{found[place]} instead of {wanted[place]}")
+    for place in sorted(set(expected) | set(actual), key=str):
+        prefix = f"{'.'.join(name)}, versions from {place[0]} to {place[1]}: "
+        if len(expected[place]) != len(actual[place]):
+            wrong.append(
+                f"{prefix}{len(actual[place])} {actual[place]} instead of {len(expected[place])} {expected[place]}"
+            )
+        elif not any(None in pair for pair in expected[place]) and Counter(expected[place]) != Counter(actual[place]):
+            wrong.append(f"{prefix}{actual[place]} instead of {expected[place]}")
     return wrong

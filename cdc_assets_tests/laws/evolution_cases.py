@@ -87,8 +87,8 @@ def case(*, everywhere: bool = False, databases: bool = False) -> Callable[[Scri
 def _fill(m: Model, t: str, *columns: Column, rows: Sequence[dict[str, str | int | None]] = ()) -> None:
     """A table with `v`, more columns and three rows, of which one is gone and one is in its second version."""
     m.create(t, [ID, V, *columns])
-    told = rows or [{}, {}, {}]
-    for key, row in enumerate(told, 1):
+    inserted = rows or [{}, {}, {}]
+    for key, row in enumerate(inserted, 1):
         m.insert(t, id=key, v=f"{t} {key}", **row)
     m.update(t, 1, v="changed before")
     m.delete(t, 3)

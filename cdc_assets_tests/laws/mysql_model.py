@@ -141,10 +141,10 @@ def convert(text: str | None, old: Type, new: Type) -> str | None:
     if new.base in {"enum", "set"}:
         return _labels(text, old, new)
     if new.is_integer:
-        whole = int(_number(text, old).quantize(Decimal(1), ROUND_HALF_UP))
+        integer = int(_number(text, old).quantize(Decimal(1), ROUND_HALF_UP))
         bits = 8 * INTEGER_BYTES[new.base]
         low, high = (0, 2**bits) if new.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        return _allowed(str(whole), low <= whole < high, new)
+        return _allowed(str(integer), low <= integer < high, new)
     if new.base == "decimal":
         number = _number(text, old).quantize(Decimal(1).scaleb(-new.scale), ROUND_HALF_UP)
         return _allowed(f"{number:f}", abs(number) < 10 ** (new.size[0] - new.scale), new)
@@ -192,8 +192,8 @@ def _instant(text: str, new: Type) -> str:
     when = datetime.fromisoformat(text)
     unit = 10 ** (6 - new.fraction)
     when += timedelta(microseconds=(when.microsecond + unit // 2) // unit * unit - when.microsecond)
-    whole = when.strftime("%Y-%m-%d %H:%M:%S")
-    return whole + (f".{when.microsecond:06}"[: 1 + new.fraction] if new.fraction else "")
+    seconds_text = when.strftime("%Y-%m-%d %H:%M:%S")
+    return seconds_text + (f".{when.microsecond:06}"[: 1 + new.fraction] if new.fraction else "")
 
 
 def _allowed(text: str, allowed: bool, new: Type) -> str:
@@ -366,8 +366,8 @@ class Default:
 
     def sql(self, dialect: Dialect) -> str:
         # The literal of a default set alone is quoted whatever the type.
-        said = "DROP DEFAULT" if self.text is None else f"SET DEFAULT {_literal(self.text, TEXT, dialect)}"
-        return f"ALTER COLUMN {_name(self.name)} {said}"
+        change = "DROP DEFAULT" if self.text is None else f"SET DEFAULT {_literal(self.text, TEXT, dialect)}"
+        return f"ALTER COLUMN {_name(self.name)} {change}"
 
 
 @dataclass(frozen=True)
@@ -816,12 +816,12 @@ class Model:
             texts = [self._called(n, Dialect.TIDB) for n in (old, new)]
             done.append(TableDdl(new, f"RENAME TABLE {texts[0]} TO {texts[1]}", before, it.shape(new)))
         going_on = {
-            id(row): gone.versions[id(old)]
+            id(row): replaced.versions[id(old)]
             for name, it in self.tables.items()
-            if (gone := before_it.get(name)) is not None and gone is not it
+            if (replaced := before_it.get(name)) is not None and replaced is not it
             for row in it.rows
-            for old in gone.rows
-            if _goes_on(gone, old, it, row)
+            for old in replaced.rows
+            if _goes_on(replaced, old, it, row)
         }
         kept = {id(version) for version in going_on.values()}
         for name, it in self.tables.items():
@@ -900,11 +900,11 @@ class Model:
         return shown
 
 
-def _goes_on(gone: _Table, old: Mapping[int, str | None], it: _Table, new: Mapping[int, str | None]) -> bool:
+def _goes_on(old_table: _Table, old: Mapping[int, str | None], it: _Table, new: Mapping[int, str | None]) -> bool:
     """Whether two rows have one key, and are equal in the columns of both tables, as a history can tell."""
-    if [old[u] for u in gone.key] != [new[u] for u in it.key]:
+    if [old[u] for u in old_table.key] != [new[u] for u in it.key]:
         return False
-    pairs = [(a, b) for a in gone.columns for b in it.columns if a.name.casefold() == b.name.casefold()]
+    pairs = [(a, b) for a in old_table.columns for b in it.columns if a.name.casefold() == b.name.casefold()]
     both = [(_seen(old[a.uid], a.type), _seen(new[b.uid], b.type)) for a, b in pairs if _is_kept(a.type, b.type)]
     return bool(both) and all(a == b for a, b in both)
 

@@ -89,18 +89,18 @@ def instant(commit_ts: int | None) -> str | None:
 def expected_versions(scenario: str) -> dict[str, dict[tuple[Any, ...], Version]]:
     """Table -> (key, from) -> the version as the truth has it."""
     types = column_types(scenario)
-    found: dict[str, dict[tuple[Any, ...], Version]] = defaultdict(dict)
+    expected: dict[str, dict[tuple[Any, ...], Version]] = defaultdict(dict)
     for line in truth(scenario, "history"):
         if line["kind"] != "version":
             continue
         table = line["table"]
-        told = with_defaults(scenario, line)
+        complete_row = with_defaults(scenario, line)
         values = {
-            c: expected_value(told.get(c), mysql_type, ZONES.get(scenario, "UTC"))
+            c: expected_value(complete_row.get(c), mysql_type, ZONES.get(scenario, "UTC"))
             for c, mysql_type in types[table].items()
         }
         key = tuple(values[c] for c in line["key_cols"])
-        found[table][*key, line["valid_from"]] = values | {
+        expected[table][*key, line["valid_from"]] = values | {
             "_cdc_from_ts": line["valid_from"],
             "_cdc_to_ts": line["valid_to"],
             "_cdc_valid_from": instant(line["valid_from"]),
@@ -108,7 +108,7 @@ def expected_versions(scenario: str) -> dict[str, dict[tuple[Any, ...], Version]
             "_cdc_is_current": line["valid_to"] is None,
             "_cdc_closed_by": line["closed_by"],
         }
-    return found
+    return expected
 
 
 def key_columns(scenario: str) -> dict[str, list[str]]:
@@ -117,9 +117,9 @@ def key_columns(scenario: str) -> dict[str, list[str]]:
 
 def actual_versions(chain: Chain, table: str, key: list[str]) -> dict[tuple[Any, ...], Version]:
     rows = chain.history(table)
-    found = {(*[r[c] for c in key], r["_cdc_from_ts"]): r for r in rows}
-    assert len(found) == len(rows), "two versions of one key begin at one commit_ts"
-    return found
+    by_place = {(*[r[c] for c in key], r["_cdc_from_ts"]): r for r in rows}
+    assert len(by_place) == len(rows), "two versions of one key begin at one commit_ts"
+    return by_place
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -127,10 +127,10 @@ def test_history_is_the_recorded_truth(scenario: str, recorded: Callable[[str], 
     expected, keys = expected_versions(scenario), key_columns(scenario)
     counted = truth(scenario, "history")[0]["versions"]
     assert sum(len(v) for v in expected.values()) == counted
-    for table, wanted in expected.items():
+    for table, versions in expected.items():
         actual = actual_versions(recorded(scenario), table, keys[table])
-        assert actual.keys() == wanted.keys()
-        for place, version in wanted.items():
+        assert actual.keys() == versions.keys()
+        for place, version in versions.items():
             assert {c: actual[place][c] for c in version} == version
 
 

@@ -33,7 +33,7 @@ from cdc_assets_tests.support import Chain, Rows, Stream, ddl, histories, tso
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 TOO_LONG = OSError(errno.ENAMETOOLONG, "File name too long", "/lake/items")
-TOLD = "OSError: [Errno 36] File name too long: '/lake/items'"
+TOO_LONG_TEXT = "OSError: [Errno 36] File name too long: '/lake/items'"
 
 
 class Broken:
@@ -96,17 +96,17 @@ def assert_idle(chain: Chain) -> None:
 
 def let_time_pass(lake: Lakehouse, time: timedelta) -> None:
     """Let the last try be so long ago."""
-    known = read_progress(lake)
-    assert known is not None
+    progress = read_progress(lake)
+    assert progress is not None
 
     def earlier(text: str) -> str:
         return (datetime.fromisoformat(text) - time).isoformat()
 
     failed = [
         replace(each, failing_since=earlier(each.failing_since), tried_at=earlier(each.tried_at))
-        for each in known.failed
+        for each in progress.failed
     ]
-    write_progress(lake, replace(known, failed=tuple(failed)))
+    write_progress(lake, replace(progress, failed=tuple(failed)))
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, St
     assert (hold.database, hold.table, hold.since, hold.reason, hold.events) == (
         "shop", "items", tso(12), HoldReason.WRITE, 1,
     )  # fmt: skip
-    assert hold.first["why"] == TOLD
+    assert hold.first["why"] == TOO_LONG_TEXT
     assert hold.first["failing_since"] <= hold.first["tried_at"]
     ends = find_final_position(it.lake, "shop", "items")
     assert (ends.position, ends.reason) == (
@@ -214,21 +214,21 @@ def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, St
     assert find_final_position(it.lake, "shop", "orders").position == tso(15) - 1
     (line,) = collect_report(it.lake, it.feed).attention
     assert line.startswith(f"shop.items: the table is blocked from commit_ts {tso(12)} (")
-    assert f": {TOLD}; remove the cause, then run cdc-assets retry f shop.items; " in line
+    assert f": {TOO_LONG_TEXT}; remove the cause, then run cdc-assets retry f shop.items; " in line
     step = explain_row(it.lake, it.feed, "shop.items", ["1"]).steps[0]
     assert str(step.fate) == "pending"
-    assert TOLD in str(step.reason)
+    assert TOO_LONG_TEXT in str(step.reason)
 
 
 def test_a_busy_table_fails_no_run_for_good(chain: Callable[..., Chain], broken: Broken) -> None:
     """That there are new changes in each run is no reason to fail each run."""
     it, stream = chain(), Stream()
     broken.errors["items"] = TOO_LONG
-    found = []
+    outcomes = []
     for n in range(1, 4):
         send(it, stream, ITEMS.insert(tso(10 * n), n, "x"), until=tso(10 * n + 1))
-        found.append(outcome(run(it)))
-    assert found == [([], ["items"], []), ([], [], ["items"]), ([], [], ["items"])]
+        outcomes.append(outcome(run(it)))
+    assert outcomes == [([], ["items"], []), ([], [], ["items"]), ([], [], ["items"])]
     (hold,) = list_holds(it.lake)
     assert (hold.since, hold.events) == (tso(10), 3)
 
@@ -268,9 +268,9 @@ def test_after_an_outage_all_tables_go_on_by_themselves(chain: Callable[..., Cha
 
 def test_the_longer_a_table_fails_the_rarer_it_is_tried_but_once_a_day(held: tuple[Chain, Stream]) -> None:
     it, _ = held
-    known = read_progress(it.lake)
-    assert known is not None
-    (failed,) = known.failed
+    progress = read_progress(it.lake)
+    assert progress is not None
+    (failed,) = progress.failed
     now = datetime.fromisoformat("2026-01-31T00:00:00+00:00")
 
     def is_due(failing: timedelta, ago: timedelta) -> bool:
@@ -352,7 +352,7 @@ def test_tables_that_a_rename_links_wait_together(chain: Callable[..., Chain], b
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+def run_command(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
     def command(*arguments: str) -> str:
         assert cli.main(arguments) == 0
         return capsys.readouterr().out
@@ -360,7 +360,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
     return command  # type: ignore[return-value]
 
 
-def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, told: Callable[..., str]) -> None:
+def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, run_command: Callable[..., str]) -> None:
     stream = Stream()
     for table in (ORDERS, ITEMS):
         stream.send(table.insert(tso(1), 1, "first"))
@@ -378,14 +378,14 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
 
     first = job.run()
     assert not first.success
-    (said,) = failures(first).values()
-    assert f"shop.items was not written; the next run tries again: {TOLD}" in said
+    (failure,) = failures(first).values()
+    assert f"shop.items was not written; the next run tries again: {TOO_LONG_TEXT}" in failure
     assert orders in assets(first)
     assert not conservation(first).passed
-    assert f"The table was not written: {TOLD}. Mend the cause: the next run tries again" in str(
+    assert f"The table was not written: {TOO_LONG_TEXT}. Mend the cause: the next run tries again" in str(
         conservation(first).description
     )
-    assert told("holds", "shop") == "No table is blocked.\n"
+    assert run_command("holds", "shop") == "No table is blocked.\n"
 
     second = job.run()
     assert second.success
@@ -394,7 +394,7 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
     assert not waits.passed
     assert str(waits.description).startswith(
         f"Blocked: the table could not be written twice in a row. 1 row events wait, from commit_ts {tso(1)} "
-        f"(2023-11-14 22:13:20.001 UTC) on. The error is: {TOLD}. Mend the cause, then have the table tried again: "
+        f"(2023-11-14 22:13:20.001 UTC) on. The error is: {TOO_LONG_TEXT}. Mend the cause, then have the table tried again: "
         "`cdc-assets retry shop shop.items`."
     )
 
@@ -402,20 +402,20 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
     assert third.success
     assert assets(third) == set()
     assert not conservation(third).passed, "and so it does in a run without news"
-    assert "reason=write  events=1  why=OSError: " in told("holds", "shop")
+    assert "reason=write  events=1  why=OSError: " in run_command("holds", "shop")
 
     broken.errors.clear()
     assert cli.main(["retry", "shop", "shop.orders"]) == 1
-    assert told("retry", "shop") == "shop.items: the pipeline's next run tries again\n"
+    assert run_command("retry", "shop") == "shop.items: the pipeline's next run tries again\n"
     last = job.run()
     assert last.success
     assert items in assets(last)
     assert conservation(last).passed
-    assert told("holds", "shop") == "No table is blocked.\n"
-    assert told("retry", "shop") == "no table: the pipeline's next run tries again\n"
+    assert run_command("holds", "shop") == "No table is blocked.\n"
+    assert run_command("retry", "shop") == "no table: the pipeline's next run tries again\n"
 
 
-def test_a_table_that_cannot_be_told_of_fails_the_run_when_the_others_are(
+def test_a_table_without_a_report_fails_the_run_after_the_others_are_reported(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cdc_assets.assets import history  # noqa: PLC0415 -- after Dagster's own modules

@@ -90,8 +90,8 @@ def same(actual: dict[str, list[dict[str, Any]]], expected: dict[str, list[dict[
 
 def test_the_undisturbed_run_touches_everything(prepared: Prepared) -> None:
     """What the others are compared with is worth it: every kind of quarantine, and every table, has rows."""
-    found = {(q["stage"], q["reason"]) for q in prepared.expected["quarantine/f"] if q["batch"] == 2}
-    assert found == {
+    reasons = {(q["stage"], q["reason"]) for q in prepared.expected["quarantine/f"] if q["batch"] == 2}
+    assert reasons == {
         ("ingest", "not_a_record"),
         ("decode", "malformed_json"),
         ("decode", "null_value"),
@@ -111,7 +111,7 @@ def test_the_commits_of_a_run(prepared: Prepared) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_gone_at_once_and_run_again(moment: str, prepared: Prepared) -> None:
+def test_a_run_that_stops_at_a_commit_is_repeated(moment: str, prepared: Prepared) -> None:
     """The tables are as the commits left them; that a killed process leaves them so, the tests below show."""
     chain = prepared.stood[moment]
     word, _, which = moment.partition(" ")

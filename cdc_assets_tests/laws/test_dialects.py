@@ -113,18 +113,18 @@ def settings_of(stream: Path) -> dict[str, Any]:
     config, scenario = stream.parent.name, stream.name
     protocols = {name: name for name in ("open-protocol", "simple", "debezium")} | {"dbz": "debezium"}
     named = (protocol for name, protocol in protocols.items() if config.startswith(name))
-    said: dict[str, Any] = {"protocol": next(named, "canal-json")}
+    settings: dict[str, Any] = {"protocol": next(named, "canal-json")}
     if config.startswith("simple-avro"):
-        said["encoding"] = "avro"
+        settings["encoding"] = "avro"
     if config.startswith("canal-json_ext"):
-        said["tidb_extension"] = True
+        settings["tidb_extension"] = True
     if scenario == "tz":
-        said["time_zone"] = "Asia/Tokyo"
+        settings["time_zone"] = "Asia/Tokyo"
     if config.endswith("shanghai"):
-        said["time_zone"] = "Asia/Shanghai"
+        settings["time_zone"] = "Asia/Shanghai"
     if "claim" in config:
-        said["claim_check"] = str(TICDC / "claimcheck-files")
-    return said
+        settings["claim_check"] = str(TICDC / "claimcheck-files")
+    return settings
 
 
 # TIMESTAMP in another zone, and tables that another scenario has, too.
@@ -191,10 +191,10 @@ def accounted_for(made: Chain, config: str) -> None:
     if protocol_of(made.feed).watermarks(made.feed) is Watermarks.ALWAYS or "debezium_ext" in config:
         conserved(made.lake, made.feed)
     else:
-        settled(made)
+        assert_nothing_left(made)
 
 
-def settled(made: Chain) -> None:
+def assert_nothing_left(made: Chain) -> None:
     """Every record and every row event is accounted for."""
     for verdict in (
         all_records_decoded(made.lake),
@@ -221,8 +221,8 @@ def with_defaults(scenario: str, version: dict[str, Any]) -> Row:
     shapes = [s for s in truth(TICDC, scenario, "tables") if s["table"] == version["table"]]
     for before, after in itertools.pairwise(shapes):
         if version["valid_from"] < after["since_commit_ts"] < (version["valid_to"] or math.inf):
-            known = {c["name"] for c in before["columns"]}
-            values |= {c["name"]: c["default"] for c in after["columns"] if c["name"] not in known}
+            old_names = {c["name"] for c in before["columns"]}
+            values |= {c["name"]: c["default"] for c in after["columns"] if c["name"] not in old_names}
     return values
 
 
@@ -256,8 +256,8 @@ def take(want: Row, candidates: list[Row], types: dict[str, str], **more: Any) -
 def test_versions_are_the_recorded_truth(config: str, scenario: str, scenario_of: Callable[[str, str], Chain]) -> None:
     made = scenario_of(config, scenario)
     # TiCDC's Debezium encoder writes decimals as JSON numbers.
-    wanted = check_versions(made, scenario, double_decimals=config.startswith("debezium"))
-    assert wanted
+    compared = check_versions(made, scenario, double_decimals=config.startswith("debezium"))
+    assert compared
     reasons = {row["reason"] for row in made.quarantine() if row["topic"].startswith(f"{scenario}.")}
     assert reasons <= ({"zero_date"} if scenario == "types" else set())
 
@@ -269,14 +269,14 @@ def check_versions(made: Chain, scenario: str, **more: Any) -> int:
     for database, table in set(history_tables(made.lake.root, made.lake.feed)) & types.keys():
         for row in made.history(table, database):
             versions[database, table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
-    wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
-    for w in wanted:
+    recorded = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
+    for w in recorded:
         place = (w["schema"], w["table"], w["valid_from"], w["valid_to"])
         zone = {"zone": "Asia/Tokyo"} if scenario == "tz" else {}
         hit = take(with_defaults(scenario, w), versions[place], types[place[:2]], **zone, **more)
         assert hit, (place, w["values"], versions[place])
     assert not any(versions.values()), "versions that the truth does not have"
-    return len(wanted)
+    return len(recorded)
 
 
 @pytest.mark.parametrize(("config", "scenario"), UNGATED)
@@ -309,19 +309,19 @@ def check_states(made: Chain, scenario: str, since: int = 0) -> None:
 
     `since`: where the history begins, with what was there already.
     """
-    wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
+    recorded = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
     ((place, types),) = ticdc_types(scenario).items()
     got = made.history(place[1], place[0])
-    points = sorted({max(p, since) for w in wanted for p in (w["valid_from"], w["valid_to"]) if p})
+    points = sorted({max(p, since) for w in recorded for p in (w["valid_from"], w["valid_to"]) if p})
 
     def at(versions: Iterable[Row], point: int, start: str, end: str) -> list[Row]:
         return [v for v in versions if v[start] <= point and (v[end] is None or point < v[end])]
 
     for point in points:
-        there = at(got, point, "_cdc_from_ts", "_cdc_to_ts")
-        for w in at(wanted, point, "valid_from", "valid_to"):
-            assert take(w["values"], there, types), (point, w["values"])
-        assert not there, point
+        actual = at(got, point, "_cdc_from_ts", "_cdc_to_ts")
+        for w in at(recorded, point, "valid_from", "valid_to"):
+            assert take(w["values"], actual, types), (point, w["values"])
+        assert not actual, point
     copies = defaultdict(set)
     for row in got:
         copies[row["_cdc_key"]].add(row["_cdc_copy"])
@@ -408,9 +408,9 @@ def test_chop(
     scenario_of: Callable[[str, str], Chain],
 ) -> None:
     """However the stream is cut into runs, the histories are equal, row for row."""
-    whole = histories(scenario_of(stream.parent.name, stream.name).lake)
+    undivided = histories(scenario_of(stream.parent.name, stream.name).lake)
     cut = histories(run(spark, tmp_path, stream, cuts=2, **settings).lake)
-    assert cut == {table: whole[table] for table in cut}
+    assert cut == {table: undivided[table] for table in cut}
     assert any(cut.values())
 
 
@@ -432,10 +432,10 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
     ]
     made.add(records[len(records) // 2 :])
     made.run()
-    settled(made)
-    whole, cut = histories(scenario_of(config, scenario).lake), histories(made.lake)
+    assert_nothing_left(made)
+    undivided, cut = histories(scenario_of(config, scenario).lake), histories(made.lake)
     open_rows = {table: [row for row in rows if row["_cdc_is_current"]] for table, rows in cut.items()}
-    assert open_rows == {table: [row for row in whole[table] if row["_cdc_is_current"]] for table in cut}
+    assert open_rows == {table: [row for row in undivided[table] if row["_cdc_is_current"]] for table in cut}
     assert any(open_rows.values())
 
 
@@ -466,13 +466,15 @@ def test_compiled(
     assert any(compiled.values())
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["few changes", "many changes"])
+@pytest.mark.parametrize("is_interpreted", [True, False], ids=["few changes", "many changes"])
 @pytest.mark.extended
-def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, few: bool) -> None:
+def test_large_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interpreted: bool
+) -> None:
     """Where not all open versions are written anew, those that close are marked in their files: the truth is the same."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(table_plan, limit, -1)
-    for module in (session, open_versions) if not few else ():
+    for module in (session, open_versions) if not is_interpreted else ():
         monkeypatch.setattr(module, "INTERPRETED_ROW_LIMIT", -1)
     made = run(spark, tmp_path, TICDC / "canal-json_ext/orders", cuts=2)
     assert check_versions(made, "orders")
@@ -490,9 +492,11 @@ def test_rows_that_hold_only_their_key_are_quarantined(
     stream = TICDC / config / "large"
     made = run(spark, tmp_path, stream)
     # A record of Open Protocol may hold several of them.
-    wanted = [(r["partition"], r["offset"]) for r in read_lines(stream) for _ in range(bytes_of(r, field).count(mark))]
+    expected = [
+        (r["partition"], r["offset"]) for r in read_lines(stream) for _ in range(bytes_of(r, field).count(mark))
+    ]
     held = [(r["partition"], r["offset"]) for r in made.quarantine()]
-    assert sorted(held) == sorted(wanted)
+    assert sorted(held) == sorted(expected)
     assert {r["reason"] for r in made.quarantine()} == {"handle_key_only"}
 
 
@@ -504,9 +508,7 @@ def test_rows_that_hold_only_their_key_are_quarantined(
         ("simple-avro_claim-check", True),
     ],
 )
-def test_a_claim_that_is_not_there_is_quarantined(
-    config: str, named: bool, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_missing_claim_is_quarantined(config: str, named: bool, spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     claims: dict[str, Any] = {"claim_check": str(tmp_path / "empty") if named else None}
     made = run(spark, tmp_path / "run", TICDC / config / "large", **claims)
@@ -525,9 +527,9 @@ def compare_sequences(
             images = [after for after in sequence if after is not None]
             previous_end = -1
             for n, after in enumerate(images):
-                found = next((i for i, r in enumerate(rest) if row_same(after, r, columns, **more)), None)
-                assert found is not None, (place, after)
-                hit = rest.pop(found)
+                position = next((i for i, r in enumerate(rest) if row_same(after, r, columns, **more)), None)
+                assert position is not None, (place, after)
+                hit = rest.pop(position)
                 assert hit["_cdc_from_ts"] >= previous_end
                 previous_end = hit["_cdc_to_ts"] if hit["_cdc_to_ts"] is not None else 2**63
                 assert hit["_cdc_is_current"] == (n == len(images) - 1 and sequence[-1] is not None)

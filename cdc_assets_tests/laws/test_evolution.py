@@ -83,12 +83,12 @@ def test_history_is_the_table_at_every_position(protocol: str, case: Case, lived
 def test_history_has_the_columns_of_the_design(protocol: str, case: Case, lived: Lived) -> None:
     life = lived(protocol)
     for name, own in life.columns[case.name].items():
-        found = columns_of(life.chain, name)
+        columns = columns_of(life.chain, name)
         if OPEN in own:
             left = {c: t for c, t in own.items() if c != OPEN}
-            assert {c: t for c, t in found.items() if "__until_" not in c} == left
+            assert {c: t for c, t in columns.items() if "__until_" not in c} == left
         else:
-            assert found == own
+            assert columns == own
 
 
 @pytest.mark.parametrize("protocol", ENCODERS)

@@ -36,7 +36,7 @@ def replaced(model: Model) -> None:
 @pytest.mark.parametrize(
     ("change", "shaped"), [(altered_and_renamed, 3), pytest.param(replaced, 1, marks=pytest.mark.soak)]
 )
-def test_gone_between_two_steps_and_run_again(
+def test_a_run_that_dies_between_two_steps_is_repeated(
     change: Callable[[Model], None], shaped: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, encoder = Model(), TICDC["canal-json"]()
@@ -66,8 +66,8 @@ def test_gone_between_two_steps_and_run_again(
     assert problems(model, undisturbed, names_of(model), released_below(model, gated=True)) == []
     expected = histories(undisturbed.lake)
     *stood_still, last = stood
-    told = [name.split()[1] for name in stood_still]
-    assert (told.count("shaped") >= shaped, told.count("after") >= 2, last.split()[1]) == (True, True, "after")
+    moments = [name.split()[1] for name in stood_still]
+    assert (moments.count("shaped") >= shaped, moments.count("after") >= 2, last.split()[1]) == (True, True, "after")
     for name in stood_still:
         killed = stood[name]
         killed.run()

@@ -190,13 +190,13 @@ def _now(model: Model) -> dict[str, TableState]:
 
 
 def _values(draw: st.DrawFn, numbers: Numbers, columns: Sequence[Column]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for column in columns:
         if column.nullable and draw(st.integers(0, 5)) == 0:
-            found[column.name] = None
+            values[column.name] = None
         else:
-            found[column.name] = numbers.value(column.type)
-    return found
+            values[column.name] = numbers.value(column.type)
+    return values
 
 
 def _insert(draw: st.DrawFn, model: Model, numbers: Numbers, table: str) -> None:
@@ -280,17 +280,21 @@ def _alter(
     actions: Callable[[st.DrawFn, TableState, Numbers], Sequence[Action]],
 ) -> Callable[[st.DrawFn, Model, Numbers], None]:
     def change(draw: st.DrawFn, model: Model, numbers: Numbers) -> None:
-        found = _some_table(draw, model)
-        done = actions(draw, found[1], numbers) if found else ()
-        if found and done:
-            model.alter(found[0], *done)
-            if any(isinstance(a, Modify) for a in done) and draw(st.integers(0, 3)) == 0 and _known(model, found[0]):
-                model.resend(found[0])
+        chosen = _some_table(draw, model)
+        done = actions(draw, chosen[1], numbers) if chosen else ()
+        if chosen and done:
+            model.alter(chosen[0], *done)
+            if (
+                any(isinstance(a, Modify) for a in done)
+                and draw(st.integers(0, 3)) == 0
+                and _has_no_unknown_value(model, chosen[0])
+            ):
+                model.resend(chosen[0])
 
     return change
 
 
-def _known(model: Model, table: str) -> bool:
+def _has_no_unknown_value(model: Model, table: str) -> bool:
     """Whether the log tells every value of a table: rows sent again would tell the others, and change the history."""
     return not any(isinstance(v, Unknown) for row in _now(model)[table].rows for v in row.values())
 
@@ -327,7 +331,7 @@ def _rename(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
 
 
 def _modify(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
-    found = []
+    modifications = []
     for column in _others(state):
         for of in targets(column.type):
             try:
@@ -336,8 +340,8 @@ def _modify(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
             except ValueError:
                 continue
             if not any(isinstance(row[column.uid], Unknown) for row in state.rows):
-                found.append(Modify(Column(column.name, of, column.nullable)))
-    return [draw(st.sampled_from(found))] if found else []
+                modifications.append(Modify(Column(column.name, of, column.nullable)))
+    return [draw(st.sampled_from(modifications))] if modifications else []
 
 
 def _several(draw: st.DrawFn, state: TableState, numbers: Numbers) -> list[Action]:
@@ -345,21 +349,21 @@ def _several(draw: st.DrawFn, state: TableState, numbers: Numbers) -> list[Actio
     columns = _others(state)
     if not columns:
         return []
-    gone, *rest = draw(st.permutations(columns))
+    dropped, *rest = draw(st.permutations(columns))
     if not rest or draw(st.booleans()):
-        return [Drop(gone.name), Add(_column(draw, numbers, gone.name))]
-    left = replace(state, shape=replace(state.shape, columns=(*(c for c in state.shape.columns if c != gone),)))
-    return [Drop(gone.name), *_modify(draw, left, numbers)]
+        return [Drop(dropped.name), Add(_column(draw, numbers, dropped.name))]
+    left = replace(state, shape=replace(state.shape, columns=(*(c for c in state.shape.columns if c != dropped),)))
+    return [Drop(dropped.name), *_modify(draw, left, numbers)]
 
 
 def _without_effect(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
     name = state.shape.key[0]
     plain = [c.name for c in _others(state) if c.type == INT]
-    found: list[Action] = [
+    defaults: list[Action] = [
         AddIndex(f"i{len(state.rows)}_{draw(st.integers(0, 999))}", (name,)),
         Verbatim("COMMENT = 'x'"),
     ]
-    return [draw(st.sampled_from([*found, *(Default(p, "77") for p in plain)]))]
+    return [draw(st.sampled_from([*defaults, *(Default(p, "77") for p in plain)]))]
 
 
 def _rename_table(draw: st.DrawFn, model: Model, _: Numbers) -> None:
@@ -380,23 +384,23 @@ def _rename_table(draw: st.DrawFn, model: Model, _: Numbers) -> None:
 
 
 def _truncate(draw: st.DrawFn, model: Model, _: Numbers) -> None:
-    found = _some_table(draw, model)
-    if found:
-        model.truncate(found[0])
+    chosen = _some_table(draw, model)
+    if chosen:
+        model.truncate(chosen[0])
 
 
 def _drop_table(draw: st.DrawFn, model: Model, numbers: Numbers) -> None:
-    found = _some_table(draw, model)
-    if found:
-        model.drop(found[0])
+    chosen = _some_table(draw, model)
+    if chosen:
+        model.drop(chosen[0])
         if draw(st.booleans()):
             _create(draw, model, numbers)
 
 
 def _create_like(draw: st.DrawFn, model: Model, _: Numbers) -> None:
-    found, free = _some_table(draw, model), [t for t in TABLES if t not in _now(model)]
-    if found and free:
-        model.create_like(draw(st.sampled_from(free)), found[0])
+    chosen, free = _some_table(draw, model), [t for t in TABLES if t not in _now(model)]
+    if chosen and free:
+        model.create_like(draw(st.sampled_from(free)), chosen[0])
 
 
 _DDL = [

@@ -19,7 +19,16 @@ from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.operations.diff import DiffSide, compare_rows
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
-from cdc_assets_tests.laws.test_dialects import MYSQL, TICDC, Row, settings_of, settled, take, ticdc_types, truth
+from cdc_assets_tests.laws.test_dialects import (
+    MYSQL,
+    TICDC,
+    Row,
+    assert_nothing_left,
+    settings_of,
+    take,
+    ticdc_types,
+    truth,
+)
 from cdc_assets_tests.support import Chain, Reports, read_lines
 
 ALL = bool(os.environ.get("EVOLUTION_ALL"))
@@ -28,9 +37,9 @@ RECORDED_DDL = [Path(str(path).partition(".jsonl")[0]) for path in MYSQL.parent.
 
 def chosen(recorded: Iterable[Path], *some: str) -> list[Any]:
     """The recorded streams, or those of some configurations."""
-    found = sorted(path for path in recorded if ALL or path.parent.name in some)
-    assert {path.parent.name for path in found} >= set(some)
-    return [pytest.param(path, id=path.parent.name) for path in found]
+    selected = sorted(path for path in recorded if ALL or path.parent.name in some)
+    assert {path.parent.name for path in selected} >= set(some)
+    return [pytest.param(path, id=path.parent.name) for path in selected]
 
 
 def run(chain: Callable[..., Chain], stream: Path) -> tuple[Chain, Reports]:
@@ -38,7 +47,7 @@ def run(chain: Callable[..., Chain], stream: Path) -> tuple[Chain, Reports]:
     made.add(read_lines(stream))
     report = made.run()
     assert report.types.wrong == []
-    settled(made)
+    assert_nothing_left(made)
     return made, report
 
 
@@ -83,19 +92,19 @@ def test_versions_are_the_recorded_truth(stream: Path, chain: Callable[..., Chai
             got[table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
     types = ticdc_types("ddl")
     for v in versions():
-        wanted = {column_of(v, name): value for name, value in v["values"].items()}
-        there = got[v["table"], v["valid_from"], v["valid_to"]]
+        expected = {column_of(v, name): value for name, value in v["values"].items()}
+        version_rows = got[v["table"], v["valid_from"], v["valid_to"]]
         of_columns = types["shop", "product"] | types["shop", v["table"]] | TYPES_ASIDE
         # A version that was open when a column was added has its default.
-        assert take(wanted, there, of_columns, lossy=True), (v, there)
+        assert take(expected, version_rows, of_columns, lossy=True), (v, version_rows)
     assert not any(got.values()), "versions that the truth does not have"
     assert_asked_across_the_rename(made)
 
 
 def assert_asked_across_the_rename(made: Chain) -> None:
     """`why`, `read` and `diff` of the table's first name and of its second: what the one had goes on in the other."""
-    there = [v for v in versions() if v["valid_from"] < RENAMED == v["valid_to"] and v["table"] == "product"]
-    moved = {str(v["key"]["id"]): v["valid_from"] for v in there}
+    ended = [v for v in versions() if v["valid_from"] < RENAMED == v["valid_to"] and v["table"] == "product"]
+    moved = {str(v["key"]["id"]): v["valid_from"] for v in ended}
     assert len(moved) > 5
     for key, since in sorted(moved.items())[:2]:
         end, version, *_ = explain_row(made.lake, made.feed, "shop.product", [key]).steps
@@ -121,18 +130,18 @@ def assert_asked_across_the_rename(made: Chain) -> None:
         assert {(c["op"], c["key"]) for c in changes} == {(op, json.dumps([key])) for key in moved}
     for table, counts in ((old, (0, len(moved), 0)), (new, (len(moved), 0, 0))):
         before, after = (DiffSide(made.lake, table.database, table.table, at) for at in (RENAMED - 1, RENAMED))
-        found = compare_rows(before, after)
-        assert (found.inserted, found.deleted, found.updated) == counts
+        difference = compare_rows(before, after)
+        assert (difference.inserted, difference.deleted, difference.updated) == counts
 
 
 @pytest.mark.parametrize("stream", chosen(UNTIMED, "canal-json"))
 def test_open_rows_are_the_recorded_truth(stream: Path, chain: Callable[..., Chain]) -> None:
     made, _ = run(chain, stream)
-    found, types = open_rows(made), ticdc_types("ddl")
+    rows, types = open_rows(made), ticdc_types("ddl")
     for line in truth(TICDC, "ddl", "snapshot_end"):
         place = line["schema"], line["table"]
-        assert take(line["row"], found[place], types[place], lossy=True), (line, found[place])
-    assert not any(found.values()), "rows that the truth does not have"
+        assert take(line["row"], rows[place], types[place], lossy=True), (line, rows[place])
+    assert not any(rows.values()), "rows that the truth does not have"
 
 
 # --- the connectors of a MariaDB server
@@ -150,12 +159,12 @@ def test_open_rows_are_what_the_server_held(stream: Path, chain: Callable[..., C
     lost = LOST.get(stream.parent.name[:6], set())
     shapes = json.loads((MYSQL / "truth/ddl.schema.json").read_text())
     types = {table: {c["name"]: c["column_type"] for c in shape["columns"]} for table, shape in shapes.items()}
-    found = open_rows(made)
+    rows = open_rows(made)
     for line in truth(MYSQL, "ddl", "final"):
-        there = found[line["db"], line["table"]]
-        wanted = {name: v for name, v in line["row"].items() if (line["row"].get("id"), name) not in lost}
+        table_rows = rows[line["db"], line["table"]]
+        expected = {name: v for name, v in line["row"].items() if (line["row"].get("id"), name) not in lost}
         # Columns of before are there, too.
-        assert take(wanted, there, types[line["table"]], lossy=True), (line, there)
-    assert not any(found.values()), "rows that the truth does not have"
+        assert take(expected, table_rows, types[line["table"]], lossy=True), (line, table_rows)
+    assert not any(rows.values()), "rows that the truth does not have"
     (orders,) = [each for each in report.history if each.table == "orders"]
     assert not reload_required(orders).passed

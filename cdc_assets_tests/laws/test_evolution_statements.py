@@ -9,10 +9,10 @@ from cdc_assets_tests.laws.evolution_cases import CASES, Case
 from cdc_assets_tests.laws.mysql_model import Dialect, Model, Name, Statement
 from cdc_assets_tests.laws.test_evolution_model import Life, lives
 
-Told = tuple[list[tuple[str, str, bool]], tuple[str, ...]]
+Described = tuple[list[tuple[str, str, bool]], tuple[str, ...]]
 
 
-def told(tables: dict[Name, TableSchema]) -> dict[Name, Told]:
+def describe_schemas(tables: dict[Name, TableSchema]) -> dict[Name, Described]:
     """Columns (name, type, nullable) in order, and the key, of every table known."""
     return {
         name: ([(c.name, c.type.lower().replace(" ", ""), c.nullable) for c in it.columns], tuple(it.primary_key))
@@ -20,7 +20,7 @@ def told(tables: dict[Name, TableSchema]) -> dict[Name, Told]:
     }
 
 
-def held(model: Model, ts: int) -> dict[Name, Told]:
+def describe_model(model: Model, ts: int) -> dict[Name, Described]:
     """The same of the model."""
     return {
         name: ([(c.name, c.type.sql.lower().replace(" ", ""), c.nullable) for c in it.shape.columns], it.shape.key)
@@ -37,7 +37,7 @@ def check(model: Model, dialect: Dialect) -> None:
                 effect = apply_ddl(tables, text, event.database)
                 assert effect.error is None
                 tables = dict(effect.tables)
-            assert told(tables) == held(model, event.ts), texts
+            assert describe_schemas(tables) == describe_model(model, event.ts), texts
 
 
 @pytest.mark.parametrize("dialect", Dialect)

@@ -57,20 +57,22 @@ def test_one_record_a_run(protocol: str, spark: SparkSession, tmp_path_factory: 
     """As all in one run, row for row: so DDL comes in a run of its own, and one partition before the other."""
     model, encoder = short_life(), ENCODERS[protocol]()
     records = encoder.encode(model.log)
-    whole, single = (Chain(spark, tmp_path_factory.mktemp(n), **encoder.settings) for n in ("whole", "single"))
-    whole.add(records)
-    whole.run()
-    assert wrong(model, whole, encoder) == []
+    undivided, single = (Chain(spark, tmp_path_factory.mktemp(n), **encoder.settings) for n in ("whole", "single"))
+    undivided.add(records)
+    undivided.run()
+    assert wrong(model, undivided, encoder) == []
     for record in records:
         single.add([record])
         single.run()
     assert wrong(model, single, encoder) == []
-    assert histories(single.lake) == histories(whole.lake)
+    assert histories(single.lake) == histories(undivided.lake)
 
 
 # Without watermarks an older record is the newer one.
 @pytest.mark.parametrize("protocol", [name for name, encoder in ENCODERS.items() if encoder.gated])
-def test_statements_told_twice(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_statements_that_are_sent_twice(
+    protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """A changefeed that starts again from the beginning, and a second run over it: nothing happens."""
     model, encoder = short_life(), ENCODERS[protocol]()
     chain = Chain(spark, tmp_path_factory.mktemp(protocol), **encoder.settings)

@@ -210,6 +210,6 @@ def test_what_comes_out_is_what_went_in(spark: SparkSession, tmp_path: Path) -> 
             want = None if value is None else COLUMNS[name].held(value)
             got = held[key][name]
             assert (json.loads(got) == json.loads(want)) if name == "j" and want else got == want, (name, want, got)
-    found = TYPES.run(made.lake, made.feed)
-    assert {o["column"] for o in found.observations} == {"id", *COLUMNS}
-    assert found.wrong == []
+    report = TYPES.run(made.lake, made.feed)
+    assert {o["column"] for o in report.observations} == {"id", *COLUMNS}
+    assert report.wrong == []

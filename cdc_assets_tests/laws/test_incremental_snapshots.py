@@ -31,8 +31,8 @@ NOTIFICATIONS = "s.notifications"
 
 def truth(scenario: str) -> dict[str, dict[str, dict[str, str]]]:
     """What the tables held: known to the connector, after changes that it missed, before the snapshot, at the end."""
-    found: dict[str, dict[str, dict[str, str]]] = json.loads((SET / f"{scenario}.truth.json").read_text())
-    return found
+    tables: dict[str, dict[str, dict[str, str]]] = json.loads((SET / f"{scenario}.truth.json").read_text())
+    return tables
 
 
 def current(chain: Chain) -> dict[str, dict[str, str]]:
@@ -49,7 +49,7 @@ def ended_with_snapshot(chain: Chain) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
+def recorded_scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
     """Each recorded scenario in one run."""
     made: dict[str, Chain] = {}
 
@@ -63,29 +63,31 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_rows_that_the_table_lacked_end_when_the_snapshot_began(scenario: str, whole: Callable[[str], Chain]) -> None:
+def test_rows_that_the_table_lacked_end_when_the_snapshot_began(
+    scenario: str, recorded_scenario: Callable[[str], Chain]
+) -> None:
     """Those and no others: not where some rows were asked for, and not where the snapshot was stopped."""
-    it, held = whole(scenario), truth(scenario)
+    it, held = recorded_scenario(scenario), truth(scenario)
     assert it.quarantine() == []
     assert current(it) == held["final"]
     began = [p["timestamp"] for p in map(payload, read_lines(SET / scenario)) if _is_start(p)][-1] << 18
-    gone = {t: held["known"][t].keys() - held["before"][t].keys() for t in TABLES}
+    missing = {t: held["known"][t].keys() - held["before"][t].keys() for t in TABLES}
     ended = ended_with_snapshot(it)
-    assert {t: each.keys() for t, each in ended.items()} == gone
+    assert {t: each.keys() for t, each in ended.items()} == missing
     for t in TABLES:
         # What came back has its next version from then on, by the server's clock, which has whole seconds.
         again = {str(r["id"]): r["_cdc_from_ts"] for r in it.history(t) if r["_cdc_op"] == "insert"}
-        assert ended[t] == {key: min(began, again.get(key, began)) for key in gone[t]}
+        assert ended[t] == {key: min(began, again.get(key, began)) for key in missing[t]}
         assert all_intervals(it.lake, "shop", t).passed
     assert all_events_placed(it.lake, it.feed).passed
     assert [stage.name for stage in STAGES if stage.due(it.lake, it.feed)] == []
 
 
-def _is_start(said: dict[str, Any]) -> bool:
-    return (said.get("aggregate_type"), said.get("type")) == ("Incremental Snapshot", "STARTED")
+def _is_start(event: dict[str, Any]) -> bool:
+    return (event.get("aggregate_type"), event.get("type")) == ("Incremental Snapshot", "STARTED")
 
 
-def test_no_row_ends_where_nobody_says_that_snapshots_are_whole(chain: Callable[..., Chain]) -> None:
+def test_no_row_ends_unless_the_feed_declares_complete_snapshots(chain: Callable[..., Chain]) -> None:
     it = run(chain(protocol="debezium"), read_lines(SET / "repaired"))
     assert ended_with_snapshot(it) == {t: {} for t in TABLES}
 
@@ -115,16 +117,18 @@ CUTS: dict[str, tuple[str, Callable[[list[Record]], list[list[Record]]]]] = {
     "cut",
     ["amid-the-snapshot", *(pytest.param(c, marks=pytest.mark.extended) for c in CUTS if c != "amid-the-snapshot")],
 )
-def test_however_the_stream_is_cut(cut: str, chain: Callable[..., Chain], whole: Callable[[str], Chain]) -> None:
+def test_however_the_stream_is_cut(
+    cut: str, chain: Callable[..., Chain], recorded_scenario: Callable[[str], Chain]
+) -> None:
     """Reads that come before the notifications or after them; a signal for some rows that comes when all seems known."""
     scenario, parts = CUTS[cut]
     it = run(chain(protocol="debezium", snapshots="whole"), *parts(read_lines(SET / scenario)))
-    assert histories(it.lake) == histories(whole(scenario).lake)
+    assert histories(it.lake) == histories(recorded_scenario(scenario).lake)
 
 
 @pytest.mark.extended
 def test_a_run_that_dies_before_the_histories_is_made_up_for(
-    chain: Callable[..., Chain], whole: Callable[[str], Chain]
+    chain: Callable[..., Chain], recorded_scenario: Callable[[str], Chain]
 ) -> None:
     """What is released, snapshots included, is applied by the next run: here with the end of the stream."""
     records = read_lines(SET / "repaired")
@@ -135,11 +139,11 @@ def test_a_run_that_dies_before_the_histories_is_made_up_for(
         stage.run(it.lake, it.feed)
     assert any(scan.is_complete for scan in scans(it))
     assert ended_with_snapshot(it) == {t: {} for t in TABLES}
-    assert histories(run(it, records[-2:]).lake) == histories(whole("repaired").lake)
+    assert histories(run(it, records[-2:]).lake) == histories(recorded_scenario("repaired").lake)
 
 
-def test_a_rebuild_gives_the_same(whole: Callable[[str], Chain], tmp_path: Path) -> None:
-    it = whole("repaired")
+def test_a_rebuild_gives_the_same(recorded_scenario: Callable[[str], Chain], tmp_path: Path) -> None:
+    it = recorded_scenario("repaired")
     copy = it.copy(tmp_path / "rebuilt")
     assert list(rebuild_feed(copy.lake, copy.feed))
     assert histories(copy.lake) == histories(it.lake)
@@ -267,10 +271,10 @@ def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]
 # --- which parts have come to a good end, without Spark
 
 
-def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
+def notified(*notifications: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
     """Notifications, as change events have them."""
     events = []
-    for n, (kind, seconds, data) in enumerate(said):
+    for n, (kind, seconds, data) in enumerate(notifications):
         value = json.loads(bytes_of(notification(kind, seconds, **data)))
         detail = json.dumps(value | {"additional_data": json.dumps(value["additional_data"])})
         kafka = datetime.fromtimestamp(MS / 1000 + seconds, UTC)
@@ -279,9 +283,9 @@ def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
     return events
 
 
-def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
+def read_scans(*notifications: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
     """What these notifications tell: table, seconds of the beginning and of the end, rows."""
-    scans = parse_scans(reversed(notified(*said)))
+    scans = parse_scans(reversed(notified(*notifications)))
     return [(s.table, ((s.at >> 18) - MS) // 1000, (s.last - MS) // 1000, s.rows) for s in scans]
 
 
@@ -293,7 +297,7 @@ START: dict[str, str] = {"data_collections": "shop.a"}
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("notifications", "expected"),
     [
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7))], [("a", 1, 5, 7)]),
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", "EMPTY", 0))], [("a", 1, 5, 0)]),
@@ -345,9 +349,9 @@ START: dict[str, str] = {"data_collections": "shop.a"}
     ],
 )
 def test_what_notifications_tell(
-    said: list[tuple[str, float, dict[str, str]]], expected: list[tuple[str, int, int, int]]
+    notifications: list[tuple[str, float, dict[str, str]]], expected: list[tuple[str, int, int, int]]
 ) -> None:
-    assert told(*said) == expected
+    assert read_scans(*notifications) == expected
 
 
 def test_where_debezium_2_3_does_not_say_when_kafka_does() -> None:
@@ -368,7 +372,7 @@ def group(table: str, first_ms: int, last_ms: int, *markers: str) -> EventGroup:
 
 
 def after(
-    known: list[TableScan], told: list[TableScan], window: list[EventGroup], rows: int, **more: Any
+    earlier: list[TableScan], notified_scans: list[TableScan], window: list[EventGroup], rows: int, **more: Any
 ) -> TableScan | None:
     """The part after release 7, in which so many rows are seen."""
     asked: list[TableScan] = []
@@ -380,11 +384,11 @@ def after(
             for _ in scans
         ]
 
-    (found,) = advance_scans(known, told, window, 7, look)
-    return found if asked else None
+    (scan,) = advance_scans(earlier, notified_scans, window, 7, look)
+    return scan if asked else None
 
 
-def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
+def test_a_scan_is_complete_when_all_its_rows_have_come() -> None:
     """Else it says why not, for people."""
     cases: list[tuple[int, dict[str, bool], str]] = [
         (3, {}, ""),
@@ -393,26 +397,26 @@ def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
         (3, {"has_partial_signal": True}, "additional-conditions"),
     ]
     for rows, more, why_not in cases:
-        found = after([], [SCAN], [], rows, **more)
-        assert found is not None
-        assert (found.is_complete, found.release) == ((False, 0) if why_not else (True, 7))
-        assert why_not in found.why_not
-        assert bool(found.why_not) == (not found.is_complete) == (not found.row()["ends_rows"])
+        scan = after([], [SCAN], [], rows, **more)
+        assert scan is not None
+        assert (scan.is_complete, scan.release) == ((False, 0) if why_not else (True, 7))
+        assert why_not in scan.why_not
+        assert bool(scan.why_not) == (not scan.is_complete) == (not scan.row()["ends_rows"])
 
 
 def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
     """Then the histories are told of it again; so they are if it turns out that some rows only were asked for."""
-    known = after([], [SCAN], [], 3)
-    assert known is not None
-    before = [TableScan(**vars(known) | {"release": 2})]
+    first = after([], [SCAN], [], 3)
+    assert first is not None
+    before = [TableScan(**vars(first) | {"release": 2})]
     for of_its_time in (
         group("a", 1_000, 2_000),
         group("a", 15_000, 30_000),
         group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT),
     ):
-        found = after(before, [SCAN], [of_its_time], 3)
-        assert found is not None
-        assert (found.is_complete, found.release) == (True, 7)
+        scan = after(before, [SCAN], [of_its_time], 3)
+        assert scan is not None
+        assert (scan.is_complete, scan.release) == (True, 7)
     revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT)], 3, has_partial_signal=True)
     assert revoked is not None
     assert (revoked.is_complete, revoked.release) == (False, 7)

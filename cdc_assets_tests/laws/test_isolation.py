@@ -91,14 +91,14 @@ def written(report: HistoryReport) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "there"),
+    ("damage", "exists"),
     [(corrupt_log, True), (read_only, True), (file_in_its_place, False)],
     ids=["the log of a table that is there", "its folder", "the place of a new table"],
 )
 def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
     chain: Callable[..., Chain],
     damage: Damage,
-    there: bool,
+    exists: bool,
 ) -> None:
     feed, stream = chain(), Stream()
     folder = feed.folder / "lake/history/f/shop/items"
@@ -111,9 +111,9 @@ def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
         feed.add(stream.records[before:])
 
     send(ORDERS.insert(tso(1), 1, "a"), until=tso(5))
-    if there:
+    if exists:
         send(ITEMS.insert(tso(2), 1, "x"), ITEMS.insert(tso(3), 2, "stays"), until=tso(5))
-    assert written(run(feed)) == (["items", "orders"] if there else ["orders"], [])
+    assert written(run(feed)) == (["items", "orders"] if exists else ["orders"], [])
 
     with damage(folder):
         send(ORDERS.update(tso(11), 1, "b", "a"), ITEMS.insert(tso(12), 3, "y"), until=tso(15))
@@ -130,7 +130,7 @@ def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
 
     assert retry_tables(feed.lake, [("shop", "items")]) == [("shop", "items")]
     assert written(run(feed)) == (["items"], [])
-    before = [(1, "x", tso(2), None), (2, "stays", tso(3), None)] if there else []
+    before = [(1, "x", tso(2), None), (2, "stays", tso(3), None)] if exists else []
     assert versions(feed, "items") == [*before, (3, "y", tso(12), tso(22)), (3, "z", tso(22), None)]
     assert not HISTORY.due(feed.lake, feed.feed)
 
@@ -181,9 +181,9 @@ def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
         checks = evaluations(done, "shop", "history", "shop", "items")
         assert set(checks) == {"conservation"}
         assert not checks["conservation"].passed
-        told = str(checks["conservation"].description)
-        assert told.startswith("The table was not written: ")
-        assert "\n" not in told
+        description = str(checks["conservation"].description)
+        assert description.startswith("The table was not written: ")
+        assert "\n" not in description
         for feed in ("shop", "crm"):
             others = evaluations(done, feed, "history", "shop", "orders")
             assert {name: check.passed for name, check in others.items()} == ALL_FINE
@@ -238,8 +238,8 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
     assert capsys.readouterr().err == "shops: the feeds file has no such feed; its feeds: shop, crm\n"
     wrong = record_decision(job, statement.id, verdict="AS")
-    (said,) = failures(wrong).values()
-    assert "Give a statement to apply instead with the verdict as, and with no other verdict." in said
+    (failure,) = failures(wrong).values()
+    assert "Give a statement to apply instead with the verdict as, and with no other verdict." in failure
     assert record_decision(
         job, statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5"
     ).success

@@ -66,8 +66,8 @@ def test_two_runs_over_names_that_are_cut_in_the_path(chain: Callable[..., Chain
     assert it.quarantine() == []
     for database, table in names:
         assert stated(it, table) == {DATABASE: database, TABLE: table}
-        found = read.table("f", f"{database}.{table}", root=it.lake.root)
-        assert found.current(["id"]).num_rows == len([r for r in it.history(table, database) if r["_cdc_is_current"]])
+        history = read.table("f", f"{database}.{table}", root=it.lake.root)
+        assert history.current(["id"]).num_rows == len([r for r in it.history(table, database) if r["_cdc_is_current"]])
 
 
 @pytest.mark.parametrize("table", [LONG_TABLE, "`it's` ${spark.app.name} \\ b"], ids=["long", "odd"])

@@ -62,9 +62,9 @@ def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     made = Chain(spark, tmp_path_factory.mktemp("local"), partitions=PARTITIONS)
     made.add([*records()[0], *records()[1]])
     made.run()
-    found = histories(made.lake)
-    assert len(found) == 4
-    return found
+    tables = histories(made.lake)
+    assert len(tables) == 4
+    return tables
 
 
 @dataclass
@@ -90,7 +90,7 @@ def place(request: pytest.FixtureRequest, started: Callable[[str], StoreServer])
     if request.param == "hdfs":
         return Place(f"{request.getfixturevalue('hdfs').root}/lakes/chopped", {}, None)
     server = started(request.param)
-    return Place(f"{server.root}/chopped", server.told, server)
+    return Place(f"{server.root}/chopped", server.store_settings, server)
 
 
 @pytest.fixture(scope="module", params=OBJECT_STORES)
@@ -100,7 +100,7 @@ def server(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]
 
 
 @pytest.fixture(scope="module")
-def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+def remote(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
     """The same records, in all that may happen to runs.
 
     All through the first run requests fail, and listings are slow, where the store is told so. The second run is killed
@@ -153,8 +153,8 @@ def be_killed_in_a_commit(chain: Chain, server: StoreServer, running: "subproces
     before = version_of(chain.lake.change_events)
     done = when_it_commits(server, before + 1, running.kill, "change_events/f")
     begin(running)
-    told = running.communicate(timeout=300)
-    assert running.returncode == -signal.SIGKILL, told
+    output = running.communicate(timeout=300)
+    assert running.returncode == -signal.SIGKILL, output
     done()
     assert version_of(chain.lake.change_events) == before + 1
     server.faults()
@@ -166,17 +166,17 @@ def version_of(table: LakeTable[Any]) -> int:
     return log.version
 
 
-def test_the_histories_are_those_of_a_local_folder(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
-    assert histories(there.lake) == local
-    counts = conserved(there.lake, there.feed)
+def test_the_histories_are_those_of_a_local_folder(remote: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
+    assert histories(remote.lake) == local
+    counts = conserved(remote.lake, remote.feed)
     assert (counts.records, counts.undecodable) == (sum(map(len, records())), 1)
-    assert len(there.history(ODD.table)) == 2
+    assert len(remote.history(ODD.table)) == 2
     # Spark reads them where deltalake does.
-    assert there.lake.history("shop", ODD.table).read(there.lake.spark).count() == 2
+    assert remote.lake.history("shop", ODD.table).read(remote.lake.spark).count() == 2
 
 
 @pytest.mark.parametrize("place", OBJECT_STORES, indirect=True)
-def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> None:
+def test_every_commit_was_written_only_if_absent(remote: Chain, place: Place) -> None:
     """Those of deltalake, and those of Spark, of the table with the renamed column."""
     assert place.server
     commits = [r for r in place.server.requests if r.commits]
@@ -184,24 +184,24 @@ def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> 
     assert {r.client for r in commits} == {"Hadoop", "deltalake"}
 
 
-def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
-    replaced = {each.table for each in rebuild_feed(there.lake, there.feed)}
+def test_maintenance_and_rebuild(remote: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
+    replaced = {each.table for each in rebuild_feed(remote.lake, remote.feed)}
     assert replaced >= local.keys()
-    assert histories(there.lake) == local
-    files, path = there.lake.store.files(there.lake.place("rebuilding", "f"))
+    assert histories(remote.lake) == local
+    files, path = remote.lake.store.files(remote.lake.place("rebuilding", "f"))
     left = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
     assert [each.path for each in left if each.is_file] == []
-    small = there.lake.raw_records
+    small = remote.lake.raw_records
     assert len(small.files()) > 1
-    (done,) = (each for each in compact_tables(there.lake) if each.table == small.name)
+    (done,) = (each for each in compact_tables(remote.lake) if each.table == small.name)
     assert (done.added, len(small.files())) == (1, 1)
-    assert histories(there.lake) == local
+    assert histories(remote.lake) == local
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 @pytest.mark.extended
 def test_dagster_and_the_commands(
-    there: Chain,
+    remote: Chain,
     place: Place,
     spark: SparkSession,
     tmp_path: Path,
@@ -209,21 +209,21 @@ def test_dagster_and_the_commands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The sensor, a run, the audit, and what people ask, by a feeds file that says how the store is reached."""
-    source = {"recorded": str(there.snapshots), "partitions": PARTITIONS}
+    source = {"recorded": str(remote.snapshots), "partitions": PARTITIONS}
     feed = {"protocol": "canal-json", "tidb_extension": True, "source": source}
     (tmp_path / "feeds.yaml").write_text(yaml.safe_dump({"storage": place.storage, "feeds": {"f": feed}}))
     for name, value in {"FEEDS": tmp_path / "feeds.yaml", "LAKEHOUSE": place.root, "STATE": tmp_path / "state"}.items():
         monkeypatch.setenv(f"CDC_{name}", str(value))
     monkeypatch.setattr(SparkResource, "spark_session", spark)
     job = Job(tmp_path, spark)
-    news = job.loaded().resolve_sensor_def("new_records")
+    new_records = job.loaded().resolve_sensor_def("new_records")
 
     def asked() -> dict[str | None, str]:
-        answer = news(build_sensor_context(instance=job.instance))
+        answer = new_records(build_sensor_context(instance=job.instance))
         requests = answer.run_requests if isinstance(answer, SensorResult) else None
         return {r.job_name: r.tags["cdc/reason"] for r in requests or []}
 
-    there.add(records()[0], "0000.jsonl")  # once more: what others look at stays as it is
+    remote.add(records()[0], "0000.jsonl")  # once more: what others look at stays as it is
     assert asked() == {"cdc_pipeline_f": "1 files are new or have changed"}
     assert job.run("cdc_pipeline_f").success
     assert asked() == {}
@@ -316,7 +316,7 @@ def test_what_another_driver_commits_beside_a_step_stays(
     [lambda table, spark: add(table, 20, 2), lambda t, s: double(t, s, 2)],
     ids=["add", "double"],
 )
-def test_a_commit_whose_answer_is_lost_is_there_once(
+def test_a_commit_whose_answer_is_lost_exists_once(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]
 ) -> None:
     """The client sends it again, and is refused, as it is there: it is known as the run's own, by Spark and by deltalake."""
@@ -332,7 +332,7 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
 # --- other files
 
 
-def test_folders_and_files_are_found_however_they_were_made(server: StoreServer, spark: SparkSession) -> None:
+def test_folders_and_files_are_listed_however_they_were_made(server: StoreServer, spark: SparkSession) -> None:
     """By Hadoop, which makes an object for a folder in some stores, and by pyarrow, which makes none."""
     root = f"{server.root}/found"
     store = Store(server.settings, (root,))
@@ -352,7 +352,7 @@ def test_folders_and_files_are_found_however_they_were_made(server: StoreServer,
         snapshot_files(f"{root}/none", store)
 
 
-def test_what_pyarrow_writes_while_requests_fail_is_there_whole(server: StoreServer) -> None:
+def test_what_pyarrow_writes_while_requests_fail_is_complete(server: StoreServer) -> None:
     """Google's client asks how far an upload has come when a request with its content has failed."""
     root = f"{server.root}/whole"
     files, path = Store(server.settings, (root,)).files(root)
@@ -376,7 +376,7 @@ SOURCES = {
 }
 
 
-def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSession, tmp_path: Path) -> None:
+def test_snapshots_claims_and_dumps_are_read_from_the_store(place: Place, spark: SparkSession, tmp_path: Path) -> None:
     """By a lakehouse in a local folder, so that nothing else is asked of the store."""
     base = f"{place.root.rpartition('/')[0]}/sources"
     store = Store(Storage.model_validate(place.storage), (str(tmp_path / "lake"), base))
@@ -405,8 +405,8 @@ def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSes
         initial_load={"path": f"{base}/dump", "format": "dumpling-csv"},
     )
     chain.run()
-    found = [(r["id"], r["v"], r["_cdc_from_ts"] - P, r["_cdc_op"]) for r in chain.history()]
-    assert sorted(found) == [
+    rows = [(r["id"], r["v"], r["_cdc_from_ts"] - P, r["_cdc_op"]) for r in chain.history()]
+    assert sorted(rows) == [
         (1, "one", 0, "snapshot"),
         (2, "two", 0, "snapshot"),
         (2, "two again", 1, "update"),
@@ -417,7 +417,7 @@ def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSes
 # --- stores that do not know conditional writes
 
 
-def test_a_store_that_replaces_what_is_there_is_refused(
+def test_a_store_that_replaces_existing_files_is_refused(
     server: StoreServer, spark: SparkSession, tmp_path: Path, table: LakeTable[NumbersCursor]
 ) -> None:
     server.faults(unconditional=True)
@@ -432,7 +432,7 @@ def test_a_store_that_replaces_what_is_there_is_refused(
     assert not chain.lake.raw_records.exists()
 
 
-def test_a_bucket_that_is_not_there_is_told(server: StoreServer, spark: SparkSession) -> None:
+def test_a_missing_bucket_is_reported(server: StoreServer, spark: SparkSession) -> None:
     root = f"{server.root.replace(BUCKET, 'nowhere')}/lake"
     with pytest.raises(LocationError, match=rf"^{re.escape(root)}: is not writable, .*{server.no_bucket}"):
         check_exclusive_writes(spark, root)

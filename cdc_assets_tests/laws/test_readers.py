@@ -142,8 +142,8 @@ def features(lake: Lakehouse, table: str) -> str:
 
 def by_deltalake(path: str) -> list[dict[str, Any]]:
     """By its SQL, which knows deletion vectors."""
-    found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
-    return comparable(pa.table(found.read_all()).to_pylist())
+    table_rows = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
+    return comparable(pa.table(table_rows.read_all()).to_pylist())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -151,15 +151,15 @@ def by_deltalake(path: str) -> list[dict[str, Any]]:
 def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
     assert features(lake, kind.name) == kind.readers
     table = lake.history("shop", kind.name)
-    wanted = rows_of(table.read(lake.spark))
-    assert wanted
+    rows = rows_of(table.read(lake.spark))
+    assert rows
     if kind.readers == PLAIN:
-        assert comparable(pl.read_delta(table.path).to_dicts()) == wanted
+        assert comparable(pl.read_delta(table.path).to_dicts()) == rows
     else:
         with pytest.raises((DeltaError, pl.exceptions.PolarsError, OSError, NotImplementedError, ValueError)):
             pl.read_delta(table.path)
     if WIDENED not in kind.readers:
-        assert by_deltalake(table.path) == wanted
+        assert by_deltalake(table.path) == rows
     else:
         with pytest.raises(DeltaError, match=re.compile("typeWidening|type widening|unsupported", re.IGNORECASE)):
             by_deltalake(table.path)
@@ -186,15 +186,15 @@ def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: py
         (report,) = chain.run().history
     assert (report.opened, report.closed) == (2, 2)
     table = chain.lake.history("shop", "t")
-    wanted, log = rows_of(table.read(spark)), table.log()
+    rows, log = rows_of(table.read(spark)), table.log()
     assert log is not None
-    assert (log.may_have_deletion_vectors, log.has_plain_files, len(wanted)) == (True, False, 5)
-    assert by_deltalake(table.path) == wanted
-    assert comparable(pl.read_delta(table.path).to_dicts()) == wanted
+    assert (log.may_have_deletion_vectors, log.has_plain_files, len(rows)) == (True, False, 5)
+    assert by_deltalake(table.path) == rows
+    assert comparable(pl.read_delta(table.path).to_dicts()) == rows
 
 
 # Of each table two rows are open when the statement comes.
-TOLD = {
+STATEMENT_RESULTS = {
     "add_column": ("no row is touched", 0),
     "add_with_default": ("b: 9.99 in open rows; w: it's new in open rows", 2),
     "drop_column": ("a: NULL from then on", 0),
@@ -207,6 +207,8 @@ TOLD = {
 }
 
 
-def test_what_a_statement_did_is_told(lived: tuple[Lakehouse, list[TableReport]]) -> None:
-    found = {r.table: [(re.sub(r"_\d+", "_N", s["done"]), s["versions"]) for s in r.statements] for r in lived[1]}
-    assert {name: found[name] for name in TOLD} == {name: [told] for name, told in TOLD.items()}
+def test_the_report_says_what_each_statement_did(lived: tuple[Lakehouse, list[TableReport]]) -> None:
+    results = {r.table: [(re.sub(r"_\d+", "_N", s["done"]), s["versions"]) for s in r.statements] for r in lived[1]}
+    assert {name: results[name] for name in STATEMENT_RESULTS} == {
+        name: [result] for name, result in STATEMENT_RESULTS.items()
+    }

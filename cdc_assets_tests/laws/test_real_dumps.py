@@ -22,7 +22,7 @@ from cdc_assets.initial_load.rows import read_rows
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.laws.test_dialects import TICDC, check_states, records_of, settings_of, take, ticdc_types, truth
-from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, there, types_of
+from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, rows_at_position, types_of
 from cdc_assets_tests.support import Chain, Record, bytes_of
 
 pytestmark = pytest.mark.extended
@@ -74,7 +74,7 @@ def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession)
     types = types_of("types")["all_types"]
     rows, bad_lines = read_table(spark, table, dump_format, zone)
     assert bad_lines == []
-    expected = {r["id"]: r for r in there("types")["all_types"]}
+    expected = {r["id"]: r for r in rows_at_position("types")["all_types"]}
     assert len(expected) == 6
     assert sorted(r["id"] for r in rows) == sorted(expected)
     wrong = {
@@ -87,9 +87,9 @@ def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession)
 
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
-def test_tables_are_found_under_their_own_names(name: str) -> None:
+def test_dumped_tables_keep_their_names(name: str) -> None:
     dumped = find_dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
-    tables = {table for scenario in POSITIONS for table in there(scenario)}
+    tables = {table for scenario in POSITIONS for table in rows_at_position(scenario)}
     assert dumped.keys() == {("shop", name) for name in tables | {ODD}}, "no view is a table"
     assert {t.damage for t in dumped.values()} == {""}
     assert all(t.files for t in dumped.values())
@@ -109,7 +109,7 @@ def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
     (folder / "none").mkdir()
     load: dict[str, Any] = {"path": str(folder / "none"), "format": "dumpling-sql", "tables": {}}
     for scenario, name in dumps.items():
-        for table in there(scenario):
+        for table in rows_at_position(scenario):
             own = {"path": str(DUMPS / name), "format": RECORDED_DUMPS[name][0], "position": POSITIONS[scenario]}
             load["tables"][f"shop.{table}"] = own
     return load
@@ -140,7 +140,7 @@ def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
         made.add(records_after(records, POSITIONS[scenario]) if stream == "canal-json_ext" else records)
     report = made.run()
     loaded = {each.table: each.rows for each in report.release.loaded}
-    assert loaded == {table: len(rows) for scenario in dumps for table, rows in there(scenario).items()}
+    assert loaded == {table: len(rows) for scenario in dumps for table, rows in rows_at_position(scenario).items()}
     assert (report.release.covered == 0) == (stream == "canal-json_ext")
     assert report.release.late_unseen == 0
     assert report.types.wrong == []

@@ -130,18 +130,18 @@ def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
     changes = [e for e in truth(TICDC, "tz", "events") if e["op"] != "ddl"]
     for start in range(len(stream)):
         sent = {(m["commitTs"], (m.get("data") or m["old"])["id"]) for m in messages[start:] if "schemaVersion" in m}
-        wanted = replayed(e for e in changes if (e["commit_ts"], str(e["key"]["id"])) in sent)
-        assert len(wanted) >= 1
+        expected = replayed(e for e in changes if (e["commit_ts"], str(e["key"]["id"])) in sent)
+        assert len(expected) >= 1
         got = made.history("tz_c_t", f"from_{start}")
-        for from_ts, to_ts, row in wanted:
-            there = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
+        for from_ts, to_ts, row in expected:
+            candidates = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
             # What starts behind the statement does not know the default.
-            assert any(row_same(row, r, types, zone="Asia/Tokyo", defaults=DEFAULTS) for r in there), (
+            assert any(row_same(row, r, types, zone="Asia/Tokyo", defaults=DEFAULTS) for r in candidates), (
                 start,
                 row,
-                there,
+                candidates,
             )
-        assert len(got) == len(wanted)
+        assert len(got) == len(expected)
 
 
 def test_partitions_that_begin_at_different_places(spark: SparkSession, tmp_path: Path) -> None:
@@ -165,10 +165,12 @@ def test_partitions_that_begin_at_different_places(spark: SparkSession, tmp_path
     for name in beginnings:
         mark = report.watermarks[name]
         below = (e for e in changes if e["commit_ts"] < mark)
-        wanted = replayed(e for e in below if (e["commit_ts"], e["key"]["region"], e["key"]["order_id"]) in sent[name])
+        expected = replayed(
+            e for e in below if (e["commit_ts"], e["key"]["region"], e["key"]["order_id"]) in sent[name]
+        )
         got = made.history(place[1], name)
-        assert wanted
-        assert len(got) == len(wanted)
-        for from_ts, to_ts, row in wanted:
-            there = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
-            assert any(row_same(row, r, types) for r in there), (name, row, there)
+        assert expected
+        assert len(got) == len(expected)
+        for from_ts, to_ts, row in expected:
+            candidates = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
+            assert any(row_same(row, r, types) for r in candidates), (name, row, candidates)

@@ -61,5 +61,5 @@ def same(
 
 
 def _time(text: str) -> tuple[bool, list[int], str]:
-    whole, _, fraction = text.lstrip("-").partition(".")
-    return text.startswith("-"), [int(part) for part in whole.split(":")], fraction.rstrip("0")
+    clock, _, fraction = text.lstrip("-").partition(".")
+    return text.startswith("-"), [int(part) for part in clock.split(":")], fraction.rstrip("0")

@@ -62,21 +62,21 @@ HELD: dict[int, dict[int, tuple[Any, ...]]] = {
 RELEASED = 13
 
 
-def _first(it: Stream, known: dict[str, Record]) -> None:
+def _first(it: Stream, records: dict[str, Record]) -> None:
     it.send(ddl("CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20), `d` DATE)", tso(1)))
     one = order("INSERT", 2, _row(1, "one", DAY))
-    known["insert 1"] = it.send(one)
-    known["repeat of insert 1"] = it.send(one)
-    known["insert 2"] = it.send(order("INSERT", 3, _row(2, "two", ZERO)), 1)
+    records["insert 1"] = it.send(one)
+    records["repeat of insert 1"] = it.send(one)
+    records["insert 2"] = it.send(order("INSERT", 3, _row(2, "two", ZERO)), 1)
     it.watermark(tso(4))
-    known["update 2"] = it.send(order("UPDATE", 5, _row(2, "two again", ZERO), _row(2, "two", ZERO)), 1)
+    records["update 2"] = it.send(order("UPDATE", 5, _row(2, "two again", ZERO), _row(2, "two", ZERO)), 1)
     # key 1 becomes 3, as TiCDC sends it
-    known["delete 1"] = it.send(order("DELETE", 6, _row(1, "one", DAY)))
-    known["insert 3"] = it.send(order("INSERT", 6, _row(3, "one", DAY)), 1)
+    records["delete 1"] = it.send(order("DELETE", 6, _row(1, "one", DAY)))
+    records["insert 3"] = it.send(order("INSERT", 6, _row(3, "one", DAY)), 1)
     it.send(ddl("ALTER TABLE `orders` ADD COLUMN `w` INT", tso(7), ddl_type="ALTER"))
-    known["update 3"] = it.send(order("UPDATE", 8, _row(3, "one", DAY, "7"), _row(3, "one", DAY, None)), 1)
-    known["nothing"] = it.send(order("UPDATE", 9, _row(3, "one", DAY, "7"), _row(3, "one", DAY, "7")), 1)
-    known["cut"] = it.send(b'{"database":"shop","table":"orders","data":[{"id":"3","v":"lo')
+    records["update 3"] = it.send(order("UPDATE", 8, _row(3, "one", DAY, "7"), _row(3, "one", DAY, None)), 1)
+    records["nothing"] = it.send(order("UPDATE", 9, _row(3, "one", DAY, "7"), _row(3, "one", DAY, "7")), 1)
+    records["cut"] = it.send(b'{"database":"shop","table":"orders","data":[{"id":"3","v":"lo')
     logs = Rows(table="logs")
     for _ in range(2):
         it.send(_keyless(logs.insert(tso(3), 1, "twice")))
@@ -87,8 +87,8 @@ def _first(it: Stream, known: dict[str, Record]) -> None:
     pairs, ended = Rows(table="pairs"), Rows(table="ended")
     it.send(pairs.insert(tso(2), 1, "a"))
     # as TiCDC splits an update of a unique column
-    known["delete of a pair"] = it.send(pairs.delete(tso(5), 1, "a"))
-    known["insert of a pair"] = it.send(pairs.insert(tso(5), 1, "b"), 1)
+    records["delete of a pair"] = it.send(pairs.delete(tso(5), 1, "a"))
+    records["insert of a pair"] = it.send(pairs.insert(tso(5), 1, "b"), 1)
     it.send(ended.insert(tso(3), 1, "one"))
     it.send(ddl("TRUNCATE TABLE `ended`", tso(9), table="ended", ddl_type="TRUNCATE"))
     it.send(ddl("CREATE TABLE `wide` (`id` BIGINT PRIMARY KEY, `n` INT)", tso(2), table="wide"))
@@ -96,22 +96,22 @@ def _first(it: Stream, known: dict[str, Record]) -> None:
     it.watermark(tso(10))
 
 
-def _second(it: Stream, known: dict[str, Record]) -> None:
-    known["late"] = it.send(order("INSERT", 5, _row(9, "late", DAY)), 1)
-    known["late repeat"] = it.send(order("UPDATE", 5, _row(2, "two again", ZERO), _row(2, "two", ZERO)), 1)
-    known["delete 2"] = it.send(order("DELETE", 11, _row(2, "two again", ZERO, None)), 1)
+def _second(it: Stream, records: dict[str, Record]) -> None:
+    records["late"] = it.send(order("INSERT", 5, _row(9, "late", DAY)), 1)
+    records["late repeat"] = it.send(order("UPDATE", 5, _row(2, "two again", ZERO), _row(2, "two", ZERO)), 1)
+    records["delete 2"] = it.send(order("DELETE", 11, _row(2, "two again", ZERO, None)), 1)
     it.send(ddl("ALTER TABLE `wide` MODIFY COLUMN `n` BIGINT", tso(11), table="wide", ddl_type="ALTER"))
     wide, after = WIDE | {"n": "bigint"}, {"id": "1", "n": "5000000000"}
     it.send(dml("UPDATE", tso(12), after, wide, old={"id": "1", "n": "1"}, table="wide"))
     ledger = Rows(table="ledger")
     it.send(ledger.insert(tso(11), 1, "one"))
     it.send(ddl("ALTER TABLE `ledger` ADD COLUMN `w` INT FANCY", tso(11, 1), table="ledger", ddl_type="ALTER"))
-    known["held"] = it.send(ledger.update(tso(12), 1, "two", "one"))
-    known["excluded"] = it.send(Rows(table="secrets").insert(tso(12), 1, "hidden"))
-    known["insert 40"] = it.send(order("INSERT", 12, _row(40, "forty", DAY, "1")))
+    records["held"] = it.send(ledger.update(tso(12), 1, "two", "one"))
+    records["excluded"] = it.send(Rows(table="secrets").insert(tso(12), 1, "hidden"))
+    records["insert 40"] = it.send(order("INSERT", 12, _row(40, "forty", DAY, "1")))
     it.watermark(tso(RELEASED))
-    known["pending"] = it.send(order("UPDATE", 14, _row(40, "later", DAY, "1"), _row(40, "forty", DAY, "1")))
-    known["pending 50"] = it.send(order("INSERT", 15, _row(50, "fifty", DAY, "1")))
+    records["pending"] = it.send(order("UPDATE", 14, _row(40, "later", DAY, "1"), _row(40, "forty", DAY, "1")))
+    records["pending 50"] = it.send(order("INSERT", 15, _row(50, "fifty", DAY, "1")))
     it.send(watermark(tso(20)))
 
 
@@ -121,15 +121,15 @@ def _keyless(message: dict[str, Any]) -> dict[str, Any]:
 
 def live(spark: SparkSession, folder: Path) -> Lived:
     """Run it."""
-    stream, known = Stream(2), dict[str, Record]()
+    stream, records = Stream(2), dict[str, Record]()
     it = Chain(spark, folder, partitions=2, tables={"include": ["*.*"], "exclude": EXCLUDED})
     it.lake = replace(it.lake, feed=FEED)
-    _first(stream, known)
+    _first(stream, records)
     half = len(stream.records)
     it.add(stream.records[:half])
     it.run()
-    _second(stream, known)
+    _second(stream, records)
     it.add(stream.records[half:])
     with record_run(RUN):
         it.run()
-    return Lived(it, known)
+    return Lived(it, records)

@@ -124,7 +124,7 @@ def test_tables_keys_types_and_watermarks(tmp_path: Path) -> None:
         assert all(report.watermarks for report in reports if "watermark" in report.kinds)
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_missing_topics_and_settings_are_reported(tmp_path: Path) -> None:
     folder = folder_of("dbz195-schemas", tmp_path / "recorded")
     reports = inspect_topics(sample_folder(folder, 100, (), r"customers\..*dbz_shop\.customers"))
     (problem,) = [p for report in reports for p in report.problems if "schema-change topic" in p.problem]
@@ -133,7 +133,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     assert any("enable-tidb-extension=true" in p.advice for p in plain.problems)
 
 
-def test_partial_row_images_are_told() -> None:
+def test_partial_row_images_are_reported() -> None:
     case = Path(__file__).parents[1] / "cases" / "canal_minimal"
     reports = inspect_topics(sample_folder(case / "snapshots", 100, (), None)) if (case / "snapshots").is_dir() else []
     records = [sampled(line) for path in sorted(case.rglob("*.jsonl")) for line in lines_of(path)]
@@ -194,12 +194,12 @@ def mixed(rng: random.Random, number: int) -> tuple[list[SampledRecord], bool]:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_wrong_and_mixed_topics_are_told_and_never_guessed(block: int) -> None:
+def test_wrong_and_mixed_topics_are_reported_and_never_guessed(block: int) -> None:
     rng = random.Random(block)
     for number in range(50):
-        records, is_known = mixed(rng, number)
+        records, is_recognised = mixed(rng, number)
         (report,) = inspect_topics([TopicSample("t", 3, tuple(records))])
-        assert (report.protocol is not None) == is_known, (block, number)
+        assert (report.protocol is not None) == is_recognised, (block, number)
         assert bool(report.protocol) or any("several kinds" in p.problem for p in report.problems), (block, number)
 
 
@@ -261,13 +261,13 @@ def test_topics_of_a_broker(
     sent(broker, f"{topic}-dbz", read_lines(RECORDED / "mysql/dbz195-noschemas-tx/customers"))
     asked = ["--kafka", broker.servers, "--topic-pattern", f"{topic}-.*"]
     assert cli.main(["inspect", *asked, "--records", "40", "--json"]) == 0
-    found = {each["topic"]: each for each in json.loads(capsys.readouterr().out)["topics"]}
-    assert {name: (each["protocol"], each["settings"]) for name, each in found.items()} == {
+    topics = {each["topic"]: each for each in json.loads(capsys.readouterr().out)["topics"]}
+    assert {name: (each["protocol"], each["settings"]) for name, each in topics.items()} == {
         f"{topic}-canal": ("canal-json", {"tidb_extension": True}),
         f"{topic}-avro": ("simple", {"encoding": "avro"}),
         f"{topic}-dbz": ("debezium", {}),
     }
-    assert all(each["records"] == 40 * each["partitions"] for name, each in found.items() if name.endswith("canal"))
+    assert all(each["records"] == 40 * each["partitions"] for name, each in topics.items() if name.endswith("canal"))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["init", *asked]) == 0
     feeds = load_feeds(tmp_path / "feeds.yaml").feeds

@@ -61,23 +61,25 @@ def sound(it: Chain) -> None:
 
 def cursors(it: Chain) -> dict[str, Any]:
     """What the next run of each stage goes on from."""
-    found: dict[str, Any] = {table.name: table.cursor() for table in list_tables(it.lake)}
-    return found | {it.lake.raw_records.name: cursor_to_continue(it.lake.raw_records)}
+    table_cursors: dict[str, Any] = {table.name: table.cursor() for table in list_tables(it.lake)}
+    return table_cursors | {it.lake.raw_records.name: cursor_to_continue(it.lake.raw_records)}
 
 
 def numberless(it: Chain) -> dict[str, list[Any]]:
     """Everything but the numbers of the releases, which a rebuild gives anew, and what several of them say again."""
-    found: dict[str, list[Any]] = {}
+    rows_by_table: dict[str, list[Any]] = {}
     for name, rows in contents(it.lake).items():
         drop = {"release"} | ({"batch"} if name.startswith("quarantine/") else set())
         kept = [r for r in rows if r.get("kind") != "layout"]
         if name.startswith("type_observations/"):
             kept = observations(rows)
-        found[name] = sorted(({k: v for k, v in r.items() if k not in drop} for r in kept), key=repr)
+        rows_by_table[name] = sorted(({k: v for k, v in r.items() if k not in drop} for r in kept), key=repr)
         if name.startswith("released_changes/"):
-            told = ("database", "table", "layout_id", "layout", "key_columns")
-            found["layouts"] = sorted({repr([r[c] for c in told]) for r in rows if r["kind"] == "layout"})
-    return found
+            layout_columns = ("database", "table", "layout_id", "layout", "key_columns")
+            rows_by_table["layouts"] = sorted(
+                {repr([r[c] for c in layout_columns]) for r in rows if r["kind"] == "layout"}
+            )
+    return rows_by_table
 
 
 def observations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -182,11 +184,11 @@ def test_what_a_rebuild_would_change(halves: tuple[Chain, list[Any]]) -> None:
     it, _ = halves
     change(it.lake.history("shop", "orders"), "v = 'one'", v="'by hand'")
     before, stood = contents(it.lake), cursors(it)
-    ((name, found),) = rebuilding.compare_with_rebuild(it.lake, it.feed)
+    ((name, difference),) = rebuilding.compare_with_rebuild(it.lake, it.feed)
     assert name == "shop.orders"
-    assert found is not None
-    assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 0, 1, {"v": 1})
-    assert found.samples == [SampleRow("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
+    assert difference is not None
+    assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (0, 0, 1, {"v": 1})
+    assert difference.samples == [SampleRow("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
     assert (contents(it.lake), cursors(it)) == (before, stood)
     assert list(Path(it.lake.root, "rebuilding/f").iterdir()) == []
 
@@ -199,7 +201,7 @@ def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
         _fail_if_changed(build_op_context(), compared)
 
 
-def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:
+def test_an_empty_feed_has_nothing_to_rebuild(chain: Callable[..., Chain]) -> None:
     it = chain()
     with pytest.raises(OperationError, match="has no records yet"):
         list(rebuild_feed(it.lake, it.feed))
@@ -324,10 +326,10 @@ class Days:
 
     def batches(self) -> dict[str, set[int]]:
         """The batches that change_events holds of each kind."""
-        found: dict[str, set[int]] = {}
+        by_kind: dict[str, set[int]] = {}
         for r in rows_in(self.it.lake.change_events, self.it.lake.spark):
-            found.setdefault(r["kind"], set()).add(r["batch"])
-        return found
+            by_kind.setdefault(r["kind"], set()).add(r["batch"])
+        return by_kind
 
     def releases(self) -> set[int]:
         """The releases that released_changes holds, layouts included."""
@@ -424,17 +426,17 @@ def test_what_a_stage_has_not_done_with_stays(chain: Callable[..., Chain]) -> No
 def test_what_is_held_stays(chain: Callable[..., Chain]) -> None:
     """The events of a table whose schema has not come, and all that came with and after them."""
     it = chain(protocol="simple", partitions=1)
-    days, late, known = Days(it), Table("late", version=2, table_id=12), Table("known", version=1, table_id=11)
+    days, late, earlier = Days(it), Table("late", version=2, table_id=12), Table("known", version=1, table_id=11)
 
     def send(message: dict[str, Any]) -> None:
         days.stream.send(json.dumps(message).encode())
 
     for day in (1, 2, 3):
         if day == 1:
-            send(known.bootstrap())
+            send(earlier.bootstrap())
         if day == 2:
             send(late.insert(days.ts(2, 1), 1, "held"))
-        send(known.insert(days.ts(day, 1), day, "v"))
+        send(earlier.insert(days.ts(day, 1), day, "v"))
         send(simple_watermark(days.ts(day, 2)))
         days.run(day)
     assert trim_events(it.lake, it.feed, at(20)) == 3
@@ -449,7 +451,7 @@ def test_what_is_held_stays(chain: Callable[..., Chain]) -> None:
 
 
 @pytest.mark.extended
-def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callable[..., Chain]) -> None:
+def test_without_watermarks_duplicates_are_recognised_within_the_retention(chain: Callable[..., Chain]) -> None:
     it, rows = chain(tidb_extension=False), Rows()
     days = Days(it)
 
@@ -474,8 +476,8 @@ def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callabl
 def test_where_markers_tell_of_transactions_their_events_stay(chain: Callable[..., Chain]) -> None:
     """A connector that starts again may repeat a part of any of them."""
     it = chain(protocol="debezium")
-    whole = transactions()
-    it.add(whole)
+    transaction_records = transactions()
+    it.add(transaction_records)
     it.run()
     before = Counter(r["kind"] for r in rows_in(it.lake.change_events, it.lake.spark))
     assert before.keys() == {"row", "transaction"}

@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[str, str, str, str, str, str]] = {
     "tm": ("time(2)", "-838:59:59.00", "'-838:59:59'", "'08:00:00.5'", "-838:59:59.000000", "08:00:00.500000"),
     "y": ("year", "2155", "2155", "1901", "2155", "1901"),
 }  # fmt: skip
-WHOLE, ODD, NULLS, COPIES = 1, 2, 3, 100
+PLAIN, ODD, NULLS, COPIES = 1, 2, 3, 100
 # What other values the second row has; the first are no dates.
 ODD_VALUES = {
     "dt": ("0000-00-00", "'0000-00-00'"),
@@ -91,9 +91,9 @@ ODD_KEY = {"a": "varchar", "b": "varbinary", "n": "int"}
 
 def rows() -> dict[int, dict[str, tuple[str | None, str]]]:
     """id -> column -> the value on the wire, and in SQL."""
-    whole = {c: (wire, sql) for c, (_, wire, sql, *_) in KINDS.items()}
-    made: dict[int, Any] = {WHOLE: whole, ODD: whole | ODD_VALUES, NULLS: dict.fromkeys(KINDS, (None, "NULL"))}
-    return made | {COPIES + n: whole for n in range(len(KINDS))}
+    values = {c: (wire, sql) for c, (_, wire, sql, *_) in KINDS.items()}
+    made: dict[int, Any] = {PLAIN: values, ODD: values | ODD_VALUES, NULLS: dict.fromkeys(KINDS, (None, "NULL"))}
+    return made | {COPIES + n: values for n in range(len(KINDS))}
 
 
 def columns_sql() -> str:
@@ -175,31 +175,33 @@ def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 
 
 
 @pytest.mark.parametrize("table", ["kinds", "odd.pairs", "logs", "orders"])
-def test_what_is_equal_is_found_equal(feed: Chain, source: MariaDB, table: str) -> None:
-    told = against(feed, source, table)
-    assert (told.counts, told.samples) == ({"missing": 0, "extra": 0, "changed": 0}, [])
-    assert (told.is_equal, told.differing_chunks, told.not_compared) == (True, 0, {})
-    assert told.rows == told.source_rows == {"kinds": 3 + len(KINDS), "odd.pairs": 3, "logs": 2, "orders": 40}[table]
+def test_equal_tables_have_no_differences(feed: Chain, source: MariaDB, table: str) -> None:
+    result = against(feed, source, table)
+    assert (result.counts, result.samples) == ({"missing": 0, "extra": 0, "changed": 0}, [])
+    assert (result.is_equal, result.differing_chunks, result.not_compared) == (True, 0, {})
+    assert (
+        result.rows == result.source_rows == {"kinds": 3 + len(KINDS), "odd.pairs": 3, "logs": 2, "orders": 40}[table]
+    )
 
 
-def test_a_changed_value_of_every_type_is_found(feed: Chain, source: MariaDB) -> None:
+def test_a_changed_value_of_every_type_is_reported(feed: Chain, source: MariaDB) -> None:
     for n, (column, kind) in enumerate(KINDS.items()):
         source.run(f"UPDATE kinds SET `{column}` = {kind[3]} WHERE id = {COPIES + n}")
-    told = against(feed, source, "kinds")
-    assert told.counts == {"missing": 0, "extra": 0, "changed": len(KINDS)}
-    shown = {int(s.key["id"] or 0): (s.history, s.source) for s in told.samples}
+    result = against(feed, source, "kinds")
+    assert result.counts == {"missing": 0, "extra": 0, "changed": len(KINDS)}
+    shown = {int(s.key["id"] or 0): (s.history, s.source) for s in result.samples}
     for n, (column, kind) in enumerate(KINDS.items()):
         theirs = None if kind[5] == "NULL" else kind[5]
         assert shown[COPIES + n] == ({column: kind[4]}, {column: theirs})
-    for each in told.samples:
+    for each in result.samples:
         assert (each.life.verdict.split(",")[0], each.life.steps[0].fate) == ("The row is there", Fate.VERSION)
 
 
 def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> None:
     source.run("INSERT INTO orders VALUES (1000, 'pending'), (1001, 'never sent')")
-    told = against(feed, source, "orders")
-    assert told.counts == {"missing": 2, "extra": 0, "changed": 0}
-    pending, never = sorted(told.samples, key=lambda s: str(s.key["id"]))
+    result = against(feed, source, "orders")
+    assert result.counts == {"missing": 2, "extra": 0, "changed": 0}
+    pending, never = sorted(result.samples, key=lambda s: str(s.key["id"]))
     assert (pending.kind, pending.history, pending.source) == ("missing", None, {"id": "1000", "v": "pending"})
     assert [s.fate for s in pending.life.steps] == [Fate.PENDING]
     assert (never.source, never.life.verdict) == (
@@ -217,31 +219,31 @@ def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, mo
         "UPDATE orders SET v = NULL WHERE id = 20",
         "UPDATE orders SET v = IF(id = 30, 'v31', 'v30') WHERE id IN (30, 31)",
     )
-    told = against(feed, source, "orders")
-    assert (told.chunks, told.counts) == (11, {"missing": 0, "extra": 1, "changed": 3})
-    assert 1 <= told.differing_chunks <= 4
-    shown = {s.key["id"]: (s.kind, s.history, s.source) for s in told.samples}
+    result = against(feed, source, "orders")
+    assert (result.chunks, result.counts) == (11, {"missing": 0, "extra": 1, "changed": 3})
+    assert 1 <= result.differing_chunks <= 4
+    shown = {s.key["id"]: (s.kind, s.history, s.source) for s in result.samples}
     assert shown == {
         "3": ("extra", {"id": "3", "v": "v3"}, None),
         "20": ("changed", {"v": "v20"}, {"v": None}),
         "30": ("changed", {"v": "v30"}, {"v": "v31"}),
         "31": ("changed", {"v": "v31"}, {"v": "v30"}),
     }
-    assert {s.life.key for s in told.samples} == {'["3"]', '["20"]', '["30"]', '["31"]'}
+    assert {s.life.key for s in result.samples} == {'["3"]', '["20"]', '["30"]', '["31"]'}
 
 
 def test_as_of_an_older_position(feed: Chain, source: MariaDB) -> None:
-    told = against(feed, source, "orders", at=tso(5))
-    assert [(s.history, s.source) for s in told.samples] == [({"v": "v7"}, {"v": "later"})]
+    result = against(feed, source, "orders", at=tso(5))
+    assert [(s.history, s.source) for s in result.samples] == [({"v": "v7"}, {"v": "later"})]
 
 
 @pytest.mark.extended
 def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
     """Letter case tells keys apart, whatever the collation; and one that the source alone has is found in the events."""
     source.run("UPDATE `odd.pairs` SET a = 'a' WHERE a = 'A'", "UPDATE `odd.pairs` SET n = 9 WHERE b = x'00'")
-    told = against(feed, source, "odd.pairs")
-    assert told.counts == {"missing": 1, "extra": 1, "changed": 1}
-    shown = {s.kind: (s.key, s.life.verdict.split(",")[0]) for s in told.samples}
+    result = against(feed, source, "odd.pairs")
+    assert result.counts == {"missing": 1, "extra": 1, "changed": 1}
+    shown = {s.kind: (s.key, s.life.verdict.split(",")[0]) for s in result.samples}
     assert shown == {
         "missing": ({"a": "a", "b": "0x"}, "The feed has no event of this key."),
         "extra": ({"a": "A", "b": "0x"}, "The row is there"),
@@ -254,24 +256,24 @@ def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monk
     monkeypatch.setattr(query, "_ROWS_A_BATCH", 1)
     source.run("UPDATE totals SET n = n + 1 WHERE id > 0", "INSERT INTO totals VALUES (9, NULL)")
     names, at = ("shop", "totals"), tso(RELEASED) - 1
-    told = verify_history(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
-    assert (told.rows, told.source_rows, told.counts) == (3, 4, {"missing": 1, "extra": 0, "changed": 2})
-    shown = {(s.kind, s.key["id"]): (s.history, s.source) for s in told.samples}
+    result = verify_history(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
+    assert (result.rows, result.source_rows, result.counts) == (3, 4, {"missing": 1, "extra": 0, "changed": 2})
+    shown = {(s.kind, s.key["id"]): (s.history, s.source) for s in result.samples}
     assert shown == {
         ("missing", "9"): (None, {"id": "9", "n": None}),
         ("changed", "1"): ({"n": "1"}, {"n": "2"}),
         ("changed", "2"): ({"n": "5000000000"}, {"n": "5000000001"}),
     }
-    (renamed,) = [s.life.steps for s in told.samples if s.key["id"] == "1"]
+    (renamed,) = [s.life.steps for s in result.samples if s.key["id"] == "1"]
     assert [(s.commit_ts, s.op) for s in renamed] == [(tso(5), "ddl")]
 
 
 def test_equal_rows_are_counted(feed: Chain, source: MariaDB) -> None:
     """In a table without a key, where a third one is missing, and another row."""
     source.run("INSERT INTO logs VALUES (1, 'twice'), (2, NULL)")
-    told = against(feed, source, "logs")
-    assert told.counts == {"missing": 2, "extra": 0, "changed": 0}
-    assert {json.dumps(s.key) for s in told.samples} == {'{"id": "1", "v": "twice"}', '{"id": "2", "v": null}'}
+    result = against(feed, source, "logs")
+    assert result.counts == {"missing": 2, "extra": 0, "changed": 0}
+    assert {json.dumps(s.key) for s in result.samples} == {'{"id": "1", "v": "twice"}', '{"id": "2", "v": null}'}
     source.run("DELETE FROM logs")
     assert against(feed, source, "logs").counts == {"missing": 0, "extra": 2, "changed": 0}
 
@@ -279,9 +281,9 @@ def test_equal_rows_are_counted(feed: Chain, source: MariaDB) -> None:
 def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: MariaDB) -> None:
     source.run("ALTER TABLE orders ADD COLUMN w INT", "ALTER TABLE kinds DROP COLUMN y, MODIFY lt BLOB")
     assert against(feed, source, "orders").not_compared == {"w": "only the source has it"}
-    told = against(feed, source, "kinds")
-    assert told.is_equal
-    assert told.not_compared == {
+    result = against(feed, source, "kinds")
+    assert result.is_equal
+    assert result.not_compared == {
         "y": "only the history has it",
         "lt": "the source has it as blob, the history as string",
     }
@@ -296,9 +298,9 @@ def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: Mari
     ],
 )
 def test_types_without_a_common_text(kind: str, history: pa.DataType, why: str) -> None:
-    told = canonical_form(kind, history)
-    assert not isinstance(told, CanonicalForm)
-    assert told.startswith(why)
+    form = canonical_form(kind, history)
+    assert not isinstance(form, CanonicalForm)
+    assert form.startswith(why)
 
 
 LEAST, LARGEST = f"0.{'0' * 29}1", f"{'9' * 35}.{'9' * 30}"
@@ -370,9 +372,9 @@ def test_the_command(source: MariaDB, capsys: pytest.CaptureFixture[str]) -> Non
     assert '  changed id="7": v: "later" in the history, "other" in the source\n' in text
     assert "\n    The row is there, unchanged since " in text
     assert cli.main([*command, "--at", str(tso(RELEASED + 5)), "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert (said["counts"]["changed"], said["samples"][0]["source"]) == (1, {"v": "other"})
-    assert said["caveats"][0].startswith(f"Position {tso(RELEASED + 5)} is not final yet: the table is final up to ")
+    output = json.loads(capsys.readouterr().out)
+    assert (output["counts"]["changed"], output["samples"][0]["source"]) == (1, {"v": "other"})
+    assert output["caveats"][0].startswith(f"Position {tso(RELEASED + 5)} is not final yet: the table is final up to ")
 
 
 @pytest.mark.usefixtures("home")
@@ -385,9 +387,9 @@ def test_what_the_source_refuses_is_one_line(
     assert capsys.readouterr().err == "the source database answers: Table 'shop.orders' doesn't exist\n"
     monkeypatch.setenv(PASSWORD, "guessed-wrong")
     assert cli.main(command) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("the source database answers: Access denied for user 'verifier'@")
-    assert "guessed-wrong" not in said
+    output = capsys.readouterr().err
+    assert output.startswith("the source database answers: Access denied for user 'verifier'@")
+    assert "guessed-wrong" not in output
     monkeypatch.delenv(USER)
     assert cli.main(command) == 1
     assert capsys.readouterr().err.startswith("CDC_VERIFY_USER is not set")

@@ -254,7 +254,7 @@ def test_a_table_that_cannot_be_compared_fails_alone(feed: Feed) -> None:
     )
 
 
-def test_a_table_created_anew_that_has_no_row_yet(feed: Feed) -> None:
+def test_a_table_that_is_created_again_and_has_no_row_yet(feed: Feed) -> None:
     """Its history has the columns of the dropped table."""
     drop, create = "DROP TABLE orders", "CREATE TABLE orders (code varchar(9) PRIMARY KEY, v varchar(20))"
     feed.server.run(drop, create)

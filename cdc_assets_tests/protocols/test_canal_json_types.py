@@ -61,13 +61,17 @@ def permitted(
     rows = []
     for at, (text, value, code) in enumerate(cases):
         image = {"c": VALUES.get(text, value) if value is not None else None}
-        told = map(json.dumps, (image, {"types": {"c": text}}, {} if code is None else {"c": code}))
-        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
+        detail = map(json.dumps, (image, {"types": {"c": text}}, {} if code is None else {"c": code}))
+        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *detail))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
-    found = CanalJsonRules(sources).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
-    assert sorted(int(o["table"]) for o in found) == list(range(len(cases)))
-    fine = {int(o["table"]) for o, told in zip(found, find_broken_rules(found, JdbcCodes), strict=True) if told == OK}
+    observations = CanalJsonRules(sources).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
+    assert sorted(int(o["table"]) for o in observations) == list(range(len(cases)))
+    fine = {
+        int(o["table"])
+        for o, verdict in zip(observations, find_broken_rules(observations, JdbcCodes), strict=True)
+        if verdict == OK
+    }
     return [at in fine for at in range(len(cases))]
 
 
@@ -98,12 +102,12 @@ def test_without_the_extension_ticdcs_codes_go_by_their_values_all_the_same(spar
     rows = []
     for at, text in enumerate(["varchar", "varchar(9)"]):
         types = {"c": "tinyint unsigned", "v": text}
-        told = map(json.dumps, ({"c": "1", "v": "x"}, {"types": types}, {"c": 5, "v": 12}))
-        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
+        detail = map(json.dumps, ({"c": "1", "v": "x"}, {"types": types}, {"c": 5, "v": 12}))
+        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *detail))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
-    found = CanalJsonRules(BOTH).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
-    classes = {(o["table"], o["column"]): o["value_class"] for o in found}
+    observations = CanalJsonRules(BOTH).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
+    classes = {(o["table"], o["column"]): o["value_class"] for o in observations}
     assert classes == {
         ("0", "c"): "not the code of this value",
         ("0", "v"): "any",

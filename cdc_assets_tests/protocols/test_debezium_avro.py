@@ -91,35 +91,35 @@ def with_value(record: Record, offset: int, value: bytes, key: bytes | None = No
 
 def test_bad_input_is_in_quarantine_with_its_schema_id(chain: Callable[..., Chain]) -> None:
     (row,) = [r for r in read_lines(SET / "extra-confluent") if r["value"] and "parent" in r["topic"]][:1]
-    whole, key = value_of(row), base64.b64decode(row["key"])
+    good, key = value_of(row), base64.b64decode(row["key"])
     answers = recorded_answers()
     answers[f"{CONFLUENT}/schemas/ids/901"] = json.dumps(
         {"schema": json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})}
     )
     answers[f"{CONFLUENT}/schemas/ids/902"] = json.dumps({"schema": '{"type": "object"}', "schemaType": "JSON"})
     bad = {
-        "cut": (whole[:-1], None, "malformed_avro"),
-        "half": (whole[: len(whole) // 2], None, "malformed_avro"),
-        "id alone": (whole[:5], None, "malformed_avro"),
-        "less than an id": (whole[:4], None, "malformed_avro"),
-        "one byte more": (whole + b"\x00", None, "malformed_avro"),
-        "twice": (whole + whole[5:], None, "malformed_avro"),
-        "no id": (whole[6:], None, "malformed_avro"),
+        "cut": (good[:-1], None, "malformed_avro"),
+        "half": (good[: len(good) // 2], None, "malformed_avro"),
+        "id alone": (good[:5], None, "malformed_avro"),
+        "less than an id": (good[:4], None, "malformed_avro"),
+        "one byte more": (good + b"\x00", None, "malformed_avro"),
+        "twice": (good + good[5:], None, "malformed_avro"),
+        "no id": (good[6:], None, "malformed_avro"),
         "JSON": (b'{"op": "c", "source": {}, "ts_ms": 1}', None, "malformed_avro"),
-        "unknown": (b"\x00\x00\x00\x03\x84" + whole[5:], None, "unknown_schema"),
+        "unknown": (b"\x00\x00\x00\x03\x84" + good[5:], None, "unknown_schema"),
         "no message": (b"\x00\x00\x00\x03\x85\x02", None, "unusable_schema"),
         "no Avro": (b"\x00\x00\x00\x03\x86{}", None, "unusable_schema"),
-        "no text": (whole.replace(b"mariadb", b"mari\xffdb"), None, "invalid_utf8"),
+        "no text": (good.replace(b"mariadb", b"mari\xffdb"), None, "invalid_utf8"),
         "empty": (b"", None, "empty_value"),
-        "cut key": (whole, key[:-1], "bad_key"),
-        "longer key": (whole, key + b"\x00", "bad_key"),
-        "unknown key": (whole, b"\x00\x00\x00\x03\x84\x02", "unknown_schema"),
-        "JSON key": (whole, b'{"id": 1}', "bad_key"),
+        "cut key": (good, key[:-1], "bad_key"),
+        "longer key": (good, key + b"\x00", "bad_key"),
+        "unknown key": (good, b"\x00\x00\x00\x03\x84\x02", "unknown_schema"),
+        "JSON key": (good, b'{"id": 1}', "bad_key"),
     }
     records = [with_value(row, n, value, key) for n, (value, key, _) in enumerate(bad.values())]
     with running_registry(answers) as registry:
         made = chain(**in_avro(registry))
-        report = decoded(made, [*records, with_value(row, len(bad), whole)])
+        report = decoded(made, [*records, with_value(row, len(bad), good)])
     assert report.events == {"row": 1, "undecodable": len(bad)}
     rows = {q["offset"]: (q["reason"], q["message"]) for q in made.quarantine()}
     assert {name: rows[n][0] for n, name in enumerate(bad)} == {name: reason for name, (_, _, reason) in bad.items()}

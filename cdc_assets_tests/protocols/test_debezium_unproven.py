@@ -129,13 +129,13 @@ def observations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize(("n", "case"), list(enumerate(CASES)))
-def test_values_that_nothing_proves_are_found(
-    n: int, case: str, observations: list[Observation], tmp_path: Path
-) -> None:
+def test_unproven_values_are_reported(n: int, case: str, observations: list[Observation], tmp_path: Path) -> None:
     protocol = protocol_of(make_feed(tmp_path, protocol="debezium"))
     of_case = [o for o in observations if o["table"].startswith(f"t{n}_")]
-    found = [(u.observation["sample_value"], u.as_read, u.otherwise) for u in protocol.find_unproven_settings(of_case)]
-    assert found == ([CASES[case][1]] if CASES[case][1] else [])
+    unproven = [
+        (u.observation["sample_value"], u.as_read, u.otherwise) for u in protocol.find_unproven_settings(of_case)
+    ]
+    assert unproven == ([CASES[case][1]] if CASES[case][1] else [])
     assert not any(breaks_any_mapping(o) for o in of_case)
 
 
@@ -145,8 +145,8 @@ def test_values_that_the_setting_cannot_have_written_break_the_mapping(spark: Sp
         by_settings.setdefault(str(settings), (settings, {}))[1][f"t{n}"] = (declared, [value])
     broken = set()
     for settings, tables in by_settings.values():
-        found = observed(spark, tmp_path, tables, connector_settings=settings)
-        broken |= {o["table"] for o in found if breaks_any_mapping(o)}
+        observations = observed(spark, tmp_path, tables, connector_settings=settings)
+        broken |= {o["table"] for o in observations if breaks_any_mapping(o)}
     assert broken == {f"t{n}" for n, (*_, fits) in enumerate(FITS) if not fits}
 
 

@@ -14,7 +14,7 @@ from cdc_assets.protocols.keys import key_values
 from cdc_assets.protocols.messages import FieldType, columns_field, overlay, read
 from cdc_assets_tests.support import frame_of_rows
 
-WANTED: Mapping[str, FieldType] = {
+FIELDS: Mapping[str, FieldType] = {
     "text": "text", "any": "any", "json": "json", "texts": "texts", "ints": "ints", "int": "int",
     "bigint": "bigint", "boolean": "boolean",
     "list": ["text"], "inner": {"text": "text", "int": "int"},
@@ -29,7 +29,11 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
     max_leaves=6,
 )
-_SAID = {"f": st.sampled_from([0, 1, 2, 8, 10, 16, 64, 80, None]), "h": st.booleans() | st.none(), "other": _VALUES}
+_OPTIONAL_FLAGS = {
+    "f": st.sampled_from([0, 1, 2, 8, 10, 16, 64, 80, None]),
+    "h": st.booleans() | st.none(),
+    "other": _VALUES,
+}
 _FITTING = {
     "text": _TEXTS, "any": _VALUES, "json": st.dictionaries(_TEXTS, _VALUES, max_size=3) | st.lists(_VALUES, max_size=3),
     "texts": st.dictionaries(_TEXTS, _TEXTS, max_size=4), "ints": st.dictionaries(_TEXTS, _INTS, max_size=4),
@@ -38,8 +42,8 @@ _FITTING = {
     "inner": st.fixed_dictionaries({}, optional={"text": _TEXTS, "int": st.integers(0, 9), "other": _VALUES}),
     "columns": st.dictionaries(
         _TEXTS,
-        st.fixed_dictionaries({"v": _VALUES, "t": st.integers(0, 9)}, optional=_SAID)
-        | st.fixed_dictionaries({}, optional={"v": _VALUES, "t": st.integers(0, 9), **_SAID}),
+        st.fixed_dictionaries({"v": _VALUES, "t": st.integers(0, 9)}, optional=_OPTIONAL_FLAGS)
+        | st.fixed_dictionaries({}, optional={"v": _VALUES, "t": st.integers(0, 9), **_OPTIONAL_FLAGS}),
         max_size=3,
     ),
 }  # fmt: skip
@@ -58,7 +62,7 @@ def object_of(entries: Mapping[str, Any]) -> str:
     return "{" + ",".join(f"{as_text(name)}:{as_text(value)}" for name, value in entries.items()) + "}"
 
 
-def whole_number(value: Any, bits: int) -> bool:
+def is_integer(value: Any, bits: int) -> bool:
     return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
 
 
@@ -112,9 +116,9 @@ def expected_one(field_type: str, value: Any) -> Any:
         "any": True,
         "json": not isinstance(value, str),
         "texts": not isinstance(value, str) and all(isinstance(v, str) for v in values),
-        "ints": not isinstance(value, str) and all(whole_number(v, 32) for v in values),
-        "int": whole_number(value, 32),
-        "bigint": whole_number(value, 64),
+        "ints": not isinstance(value, str) and all(is_integer(v, 32) for v in values),
+        "int": is_integer(value, 32),
+        "bigint": is_integer(value, 64),
         "boolean": isinstance(value, bool),
     }
     if not fits[field_type]:
@@ -135,7 +139,7 @@ def as_type(kind: type, value: Any) -> Any:
 
 def message(value: Any) -> tuple[Any, str | None]:
     try:
-        return expected(WANTED, as_type(dict, value)), None
+        return expected(FIELDS, as_type(dict, value)), None
     except OtherTypeError:
         return None, str(Reason.WRONG_TYPE)
 
@@ -143,7 +147,7 @@ def message(value: Any) -> tuple[Any, str | None]:
 def read_all(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
     values = [(t if isinstance(t, bytes) else t.encode(),) for t in texts]
     frame = frame_of_rows(spark, values, "value BINARY").coalesce(1)
-    rows = frame.select(read(F.col("value"), WANTED).alias("r")).collect()
+    rows = frame.select(read(F.col("value"), FIELDS).alias("r")).collect()
     return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in rows]
 
 
@@ -157,10 +161,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-_FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+_SIX_EXAMPLES = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@_FEW
+@_SIX_EXAMPLES
 @given(messages=st.lists(_MESSAGES, min_size=20, max_size=40), indent=st.sampled_from([None, 1]))
 def test_fields_are_read_in_their_types(
     spark: SparkSession, messages: list[dict[str, Any]], indent: int | None
@@ -169,10 +173,10 @@ def test_fields_are_read_in_their_types(
     assert read_all(spark, texts) == [message(each) for each in messages]
 
 
-@_FEW
+@_SIX_EXAMPLES
 @given(
     messages=st.lists(
-        st.dictionaries(st.sampled_from([*WANTED, "x"]), _VALUES, max_size=3) | _VALUES, min_size=20, max_size=40
+        st.dictionaries(st.sampled_from([*FIELDS, "x"]), _VALUES, max_size=3) | _VALUES, min_size=20, max_size=40
     )
 )
 def test_a_field_of_another_type_is_a_reason(spark: SparkSession, messages: list[Any]) -> None:
@@ -244,7 +248,7 @@ def test_digits_and_escapes_stay_and_the_last_field_of_a_name_counts(spark: Spar
     assert read_message["text"] == "2"
 
 
-@_FEW
+@_SIX_EXAMPLES
 @given(
     pairs=st.lists(
         st.tuples(*[st.dictionaries(st.sampled_from("abcdé"), _VALUES, max_size=4)] * 2), min_size=20, max_size=40

@@ -32,8 +32,8 @@ def checked(spark: SparkSession, folder: Path, *columns: dict[str, Any]) -> tupl
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, *message(event), []) for n, event in enumerate(events)]
     feed = make_feed(folder, protocol="open-protocol")
     raw = frame_of_rows(spark, [(*row, None) for row in rows], RAW_RECORDS.columns)
-    found = check_types(protocol_of(feed).decode(raw, feed), feed)
-    return found.mysql_types, found.codes
+    report = check_types(protocol_of(feed).decode(raw, feed), feed)
+    return report.mysql_types, report.codes
 
 
 BROKEN = [

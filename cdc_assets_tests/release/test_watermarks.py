@@ -71,19 +71,19 @@ MARKS = st.lists(st.tuples(st.sampled_from("tu"), st.sampled_from("012"), st.non
 @given(MARKS, st.integers(1, 20))
 def test_watermarks_do_not_depend_on_how_they_arrive(arrivals: list[tuple[str, str, int | None]], size: int) -> None:
     """In one batch or in many, the end is the same; and the released watermark never falls on the way."""
-    whole: PartitionWatermarks = {}
+    of_all_batches: PartitionWatermarks = {}
     for topic, partition, mark in arrivals:
-        known = whole.setdefault(topic, {}).setdefault(partition, None)
-        whole[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
+        highest = of_all_batches.setdefault(topic, {}).setdefault(partition, None)
+        of_all_batches[topic][partition] = max((m for m in (highest, mark) if m is not None), default=None)
     seen: PartitionWatermarks = {}
     released: dict[str, int] = {}
     for start in range(0, len(arrivals), size):
         batch: PartitionWatermarks = {}
         for topic, partition, mark in arrivals[start : start + size]:
-            known = batch.setdefault(topic, {}).setdefault(partition, None)
-            batch[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
+            highest = batch.setdefault(topic, {}).setdefault(partition, None)
+            batch[topic][partition] = max((m for m in (highest, mark) if m is not None), default=None)
         seen = merge_watermarks(seen, batch)
         before, released = released, advance_watermarks(released, compute_topic_watermarks(seen, 3, "topic"))
         assert all(released[topic] >= mark for topic, mark in before.items())
-    assert seen == whole
-    assert released == compute_topic_watermarks(whole, 3, "topic")
+    assert seen == of_all_batches
+    assert released == compute_topic_watermarks(of_all_batches, 3, "topic")

@@ -26,5 +26,5 @@ SCHEMAS = [row(10, "a"), row(20, "b"), row(20, None), row(20, "c"), row(30, "d")
     ],
 )
 def test_the_columns_of_a_span(span: tuple[int, int], expected: list[str]) -> None:
-    found = make_schema_lookup(SCHEMAS)("shop", "t", span)
-    assert [name for columns in found for name in columns] == expected
+    lookups = make_schema_lookup(SCHEMAS)("shop", "t", span)
+    assert [name for columns in lookups for name in columns] == expected

@@ -327,7 +327,7 @@ def test_nothing_to_look_at_passes(spark: SparkSession) -> None:
     assert jdbc.passed
 
 
-def test_many_violations_are_counted_whole_and_shown_in_part(spark: SparkSession) -> None:
+def test_all_violations_are_counted_and_some_are_shown(spark: SparkSession) -> None:
     _, jdbc = checked(spark, [event(n, ("varchar", "x", 4)) for n in range(60)])
     assert len(jdbc.violations) == 50
     assert jdbc.description.startswith("60 of 60 observations")

@@ -13,7 +13,6 @@ from cdc_assets.lakehouse.lakehouse import history_tables
 
 _GB = 1_000
 _WARM_UP_EVENTS = 2_000
-_LATER_MS = 10_000_000
 _Round = tuple[list[Timing], Timing, list[Timing], Timing]
 
 

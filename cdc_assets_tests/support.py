@@ -116,7 +116,7 @@ def dml(
     table: str = "orders",
 ) -> Message:
     """A DML event of one row."""
-    return _message(database, table, op, commit_ts) | {
+    return canal_message(database, table, op, commit_ts) | {
         "pkNames": list(key),
         "sqlType": {column: code_of(types[column], row[column]) for column in row},
         "mysqlType": {column: types[column] for column in row},
@@ -130,7 +130,7 @@ def ddl(
     sql: str, commit_ts: int, *, database: str = "shop", table: str = "orders", ddl_type: str = "CREATE"
 ) -> Message:
     """A DDL event."""
-    return _message(database, table, ddl_type, commit_ts) | {
+    return canal_message(database, table, ddl_type, commit_ts) | {
         "isDdl": True,
         "sql": sql,
         "_tidb": {"commitTs": commit_ts},
@@ -139,10 +139,11 @@ def ddl(
 
 def watermark(ts: int) -> Message:
     """A WATERMARK event."""
-    return _message("", "", "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}}
+    return canal_message("", "", "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}}
 
 
-def _message(database: str, table: str, kind: str, ts: int) -> Message:
+def canal_message(database: str, table: str, kind: str, ts: int) -> Message:
+    """Return a Canal-JSON message of TiCDC with the fields that every kind of message has."""
     return {
         "id": 0,
         "database": database,

@@ -27,7 +27,7 @@ from cdc_assets_tests.laws.mysql_model import (
     Type,
     Watermark,
 )
-from cdc_assets_tests.support import Record, Stream
+from cdc_assets_tests.support import Record, Stream, canal_message
 
 TOPIC = "evolving"
 
@@ -183,7 +183,7 @@ class CanalJson(Encoder):
     def row(self, change: RowChange) -> None:
         columns = change.shape.columns
         image = change.after or change.before or {}
-        body = self._head(change.shape.database, change.shape.table, change.op.upper(), change.ts) | {
+        body = canal_message(change.shape.database, change.shape.table, change.op.upper(), change.ts) | {
             "pkNames": [c.name for c in columns if c.name in change.shape.key],
             "sqlType": {c.name: java_code(image[c.name], c.type) for c in columns},
             "mysqlType": {c.name: c.type.base + (" unsigned" if c.type.unsigned else "") for c in columns},
@@ -199,32 +199,14 @@ class CanalJson(Encoder):
 
     def ddl(self, statement: Statement) -> None:
         for table in statement.tables:
-            body = self._head(*table.name, CANAL_KINDS[statement.kind], statement.ts)
+            body = canal_message(*table.name, CANAL_KINDS[statement.kind], statement.ts)
             statement_fields = {"isDdl": True, "sql": table.tidb_sql, "_tidb": {"commitTs": statement.ts}}
             self.stream.send(go_json(body | statement_fields), 0)
 
     def watermark(self, mark: Watermark) -> None:
-        body = self._head("", "", "TIDB_WATERMARK", mark.ts) | {"_tidb": {"watermarkTs": mark.ts}}
+        body = canal_message("", "", "TIDB_WATERMARK", mark.ts) | {"_tidb": {"watermarkTs": mark.ts}}
         for partition in range(self.partitions):
             self.stream.send(go_json(body), partition)
-
-    @staticmethod
-    def _head(database: str, table: str, kind: str, ts: int) -> dict[str, Any]:
-        return {
-            "id": 0,
-            "database": database,
-            "table": table,
-            "pkNames": None,
-            "isDdl": False,
-            "type": kind,
-            "es": ts >> 18,
-            "ts": (ts >> 18) + 700,
-            "sql": "",
-            "sqlType": None,
-            "mysqlType": None,
-            "old": None,
-            "data": None,
-        }
 
 
 # --- Open Protocol

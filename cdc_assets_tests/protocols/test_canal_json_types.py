@@ -13,6 +13,7 @@ from cdc_assets.mysql_types.jdbc import JDBC, Source
 from cdc_assets.protocols.canal_json.type_rules import CanalJsonRules, JdbcCodes
 from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets_tests.support import frame_of_rows
+from cdc_assets_tests.type_checks.test_type_mapping import VALUES
 
 SPEC: frozenset[Source] = frozenset({"spec"})
 BOTH: frozenset[Source] = frozenset({"spec", "canal"})
@@ -43,15 +44,6 @@ DOCUMENT = [
 # Recorded TiCDC: NULL has the code of the small values.
 NULLS = [("tinyint unsigned", -6), ("smallint unsigned", 5), ("int unsigned", 4), ("bigint unsigned", -5), ("set", -7)]
 CODES = [-7, -6, -5, 1, 3, 4, 5, 7, 8, 12, 91, 92, 93, 2004, 2005]
-
-
-VALUES = {
-    "date": "2020-02-29",
-    "datetime": "2020-02-20 02:20:20",
-    "timestamp": "2020-02-20 02:20:20.123456",
-    "time": "-838:59:59",
-    "year": "2020",
-}
 
 
 def permitted(

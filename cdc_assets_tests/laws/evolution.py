@@ -1,8 +1,8 @@
-"""Histories held against the model: the as-of law at every position, and the versions that there have to be.
+"""Compare histories with the model: the rows at every position (the as-of law), and the versions.
 
-What a column of then is called in the history of now follows the design: its newest name, or `<name>__until_<commit_ts>`.
-Which of these it is, is left open here (the examples in `test_evolution` say it exactly), but it has to be one column
-for all rows at all positions at which the column had one type.
+A column of the model may be any column of the history that design.md allows: the one with its newest name, or a
+`<name>__until_<commit_ts>`. But it must be the same column for all rows at all positions at which it had one type.
+The cases in `test_evolution` state the exact names.
 """
 
 import itertools
@@ -21,40 +21,40 @@ _UNTIL = re.compile(r"__until_\d+(_\d+)?$")
 
 
 def history_of(chain: Chain, name: Name) -> History:
-    """The rows of a history; none where there is no such table."""
+    """Return the rows of a history; no rows if the table does not exist."""
     database, table = name
     return chain.history(table, database) if chain.lake.history(database, table).log() else []
 
 
 def columns_of(chain: Chain, name: Name) -> dict[str, str]:
-    """The history's own columns and their Spark types."""
+    """Return the source's columns of a history, with their Spark types."""
     database, table = name
     schema = chain.lake.history(database, table).schema()
     return {f.name: f.dataType.simpleString() for f in schema or () if not f.name.startswith("_cdc_")}
 
 
 def as_of(rows: History, position: int) -> History:
-    """What a reader gets at a position."""
+    """Return the rows that a reader gets at a position."""
     return [
         r for r in rows if r["_cdc_from_ts"] <= position and (r["_cdc_to_ts"] is None or position < r["_cdc_to_ts"])
     ]
 
 
 def released_below(model: Model, *, gated: bool) -> int:
-    """The last watermark; where none are told, all is released."""
+    """Return the last watermark; in a feed without watermarks, a position above all events."""
     marks = [e.ts for e in model.log if isinstance(e, Watermark)]
     return max(marks) if gated else model.states[-1][0] + 1_000_000
 
 
 def positions_of(model: Model, below: int) -> list[int]:
-    """Before, at and after every change below a watermark, and the last position below it."""
+    """Return the positions just before, at and after every change below a watermark, and the last position below it."""
     changes = {e.ts for e in model.log if isinstance(e, RowChange | Statement)}
     near = {p for ts in changes for p in (ts - 1, ts, ts + 1)} | {below - 1}
     return sorted(p for p in near if p < below)
 
 
 def wrong_seconds(model: Model, name: Name, rows: History) -> list[str]:
-    """As `wrong_states`, for a source whose clock has whole seconds: the rows in force when each second is over."""
+    """Return what `wrong_states` returns, comparing only the end of each second: the source's clock has seconds."""
     first, last = (model.states[n][0] >> 18 for n in (0, -1))
     wrong = []
     comparison = _Comparison(model, name, rows)
@@ -65,12 +65,12 @@ def wrong_seconds(model: Model, name: Name, rows: History) -> list[str]:
 
 
 def names_of(model: Model) -> set[Name]:
-    """Every name that a table ever had."""
+    """Return every name that a table ever had."""
     return {name for _, state in model.states for name in state}
 
 
 def problems(model: Model, chain: Chain, names: Iterable[Name], below: int) -> list[str]:
-    """What is wrong with the histories of some tables, in words; nothing is how it should be."""
+    """Return what is wrong with the histories of some tables, as texts; an empty list if they are right."""
     wrong: list[str] = []
     for name in sorted(names):
         rows = history_of(chain, name)
@@ -83,13 +83,13 @@ def problems(model: Model, chain: Chain, names: Iterable[Name], below: int) -> l
 
 
 def wrong_states(model: Model, name: Name, rows: History, positions: Iterable[int]) -> list[str]:
-    """Positions at which the history's rows are not the table's."""
+    """Return the positions at which the history's rows differ from the table's rows."""
     comparison = _Comparison(model, name, rows)
     return [problem for position in positions for problem in comparison.compare(position, as_of(rows, position))]
 
 
 class _Comparison:
-    """One table's history against the model."""
+    """Compares the history of one table with the model."""
 
     def __init__(self, model: Model, name: Name, rows: History) -> None:
         self.model, self.name, self.rows = model, name, rows
@@ -102,7 +102,7 @@ class _Comparison:
         self.left: dict[tuple[int, int], list[str]] = {}  # by uid and epoch: columns that have been right so far
 
     def compare(self, position: int, rows: History) -> list[str]:
-        """What is wrong with the rows found for a position."""
+        """Return what is wrong with the rows of the history at a position."""
         state = self.model.state_at(position).get(self.name)
         expected = state.rows if state else ()
         if len(rows) != len(expected):
@@ -117,7 +117,7 @@ class _Comparison:
         return f"{'.'.join(self.name)} at {position} ({f'{position - last.ts:+} from {what}' if last else what})"
 
     def _candidates(self, column: Column) -> list[str]:
-        """The history's columns that may hold it."""
+        """Return the columns of the history that may hold a column of the model."""
         return [p for p in self.physical if _UNTIL.sub("", p).casefold() in self.names[column.uid]]
 
     def _compare(self, state: TableState, rows: History) -> list[str]:
@@ -135,7 +135,7 @@ class _Comparison:
     def _paired(
         state: TableState, keys: list[Column], choice: tuple[str, ...], rows: History
     ) -> list[tuple[dict[int, str | None], dict[str, Any]]]:
-        """Each row of the model with the history's row of its key; nothing when they are not the same keys."""
+        """Return each row of the model with the history's row of its key; an empty list if the keys differ."""
         pairs, left = [], list(rows)
         for row in state.rows:
             fits = (h for h in left if all(_same(row[k.uid], k, h[p]) for k, p in zip(keys, choice, strict=True)))
@@ -163,10 +163,10 @@ class _Comparison:
 
 
 def _same(text: str | None, column: Column, value: Any) -> bool:
-    """Whether a value of the history is the model's; what only the source knows may be NULL."""
+    """Return whether a value of the history is the model's; a value that only the source has may be NULL."""
     if isinstance(text, Unknown) and value is None:
         return True
-    # A number is not its text: the column of the other type is another column.
+    # A number is not the same as its text: the history keeps another column for another type.
     if text is not None and (column.type.is_integer or column.type.base == "decimal") and isinstance(value, str):
         return False
     try:
@@ -179,7 +179,7 @@ def _same(text: str | None, column: Column, value: Any) -> bool:
 
 
 def wrong_versions(model: Model, name: Name, rows: History, below: int) -> list[str]:
-    """Versions that are missing or too many, and what opened and closed them."""
+    """Return the versions that are missing, extra, or opened or closed by another operation."""
     expected: dict[tuple[int, int | None], list[tuple[str | None, str | None]]] = defaultdict(list)
     for version in model.versions:
         if version.name == name and version.from_ts < below and version.from_ts != version.to_ts:

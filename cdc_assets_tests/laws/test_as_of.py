@@ -1,7 +1,7 @@
-"""The as-of law: the histories of recorded streams equal the truth, interval for interval.
+"""Check the as-of law: the histories of recorded streams equal the recorded truth, interval for interval.
 
-Two sets of versions with the same rows in the same intervals give the same answer at every commit_ts. The truth's text is
-turned into the value that the design's table of types asks for, here and by hand: not by the pipeline's own casting.
+Two sets of versions with the same rows in the same intervals give the same answer at every commit_ts. The tests turn
+the truth's text into the expected value by their own rules, not by the pipeline's casting.
 """
 
 import datetime as dt
@@ -61,7 +61,7 @@ def column_types(scenario: str) -> dict[str, dict[str, str]]:
 
 
 def expected_value(text: str | None, mysql_type: str, zone: str) -> Any:
-    """MySQL's text as the value that the history is to hold, instants as UTC text."""
+    """Return the value that the history must hold for MySQL's text; instants are UTC text."""
     base = mysql_type.split("(", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     if text is None or base in {"varchar", "text", "enum", "time"}:
         return text
@@ -79,7 +79,7 @@ def expected_value(text: str | None, mysql_type: str, zone: str) -> Any:
 
 
 def instant(commit_ts: int | None) -> str | None:
-    """The physical part of a TSO as UTC text."""
+    """Return the physical part of a TSO as UTC text."""
     if commit_ts is None:
         return None
     when = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=commit_ts >> 18)
@@ -87,7 +87,7 @@ def instant(commit_ts: int | None) -> str | None:
 
 
 def expected_versions(scenario: str) -> dict[str, dict[tuple[Any, ...], Version]]:
-    """Table -> (key, from) -> the version as the truth has it."""
+    """Return table -> (key, from) -> the version that the truth has."""
     types = column_types(scenario)
     expected: dict[str, dict[tuple[Any, ...], Version]] = defaultdict(dict)
     for line in truth(scenario, "history"):
@@ -175,7 +175,7 @@ def test_op_is_the_change_that_opened_the_version(scenario: str, recorded: Calla
 def test_coordinates_are_those_of_the_record_that_opened_the_version(
     scenario: str, recorded: Callable[[str], Chain]
 ) -> None:
-    """Of several copies of a record, the first in its partition."""
+    """If a record was sent several times, the first one of its partition counts."""
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in read_lines(RECORDED / "ticdc/canal-json_ext" / scenario):
         message = json.loads(bytes_of(line))
@@ -208,8 +208,8 @@ def test_nothing_pending_is_in_the_history(scenario: str, recorded: Callable[[st
     assert open_keys == first["open_versions"]
 
 
-def test_an_as_of_query_at_every_commit_gives_the_rows_of_then(recorded: Callable[[str], Chain]) -> None:
-    """The law itself, by replaying the truth's events: what a user's `from <= p < to` returns."""
+def test_an_as_of_query_at_every_commit_gives_the_rows_of_that_time(recorded: Callable[[str], Chain]) -> None:
+    """Replay the truth's events and compare them with what a user's `from <= p < to` returns."""
     types, keys = column_types("nopk"), key_columns("nopk")
     below = truth("nopk", "history")[0]["watermark_ts"]
     events = [e for e in truth("nopk", "events") if e["op"] != "ddl" and e["commit_ts"] < below]

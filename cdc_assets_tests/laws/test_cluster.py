@@ -1,4 +1,4 @@
-"""The core on a cluster whose executors have nothing but Spark, and are killed: the tables that a local run makes."""
+"""Run the core on a cluster with executors that have only Spark, and are killed: the tables are those of a local run."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from cdc_assets_tests.yarn import Yarn
 
 pytestmark = pytest.mark.extended
 
-# When executors are killed: on one cluster, which has one, in each stage that has tasks; the others start new ones slower.
+# The stages in which executors are killed: on one cluster all that have tasks; the others start new executors slower.
 MOMENTS = {
     OneWorker: [CHECKPOINT, "change_events", "history", "raw_records", "released_changes", "type_observations"],
     Yarn: [CHECKPOINT],
@@ -45,7 +45,10 @@ def _packed(line: Record) -> Record:
 
 
 def _chain(spark: SparkSession, folder: Path) -> Chain:
-    """The short stream, half of it compressed, one row in a claim-check file, and a record that cannot be decoded."""
+    """Write the short stream, and a record that cannot be decoded.
+
+    Half of the stream is compressed, and one row is in a claim-check file.
+    """
     claims = folder / "claims"
     claims.mkdir(parents=True)
     complete_row = Rows(table="large").insert(tso(3), 1, "kept elsewhere")
@@ -86,7 +89,7 @@ def test_executors_need_nothing_but_spark_and_may_be_lost(
     assert large["v"] == "kept elsewhere"
     counts = conserved(on_cluster.lake, on_cluster.feed)
     assert (counts.records, counts.undecodable) == (1 + sum(map(len, short_stream())) + 1, 1)
-    # What was put aside is gone with the driver.
+    # The driver has deleted its checkpoints.
     assert list((on_cluster.folder / "lake/_checkpoints").iterdir()) == []
     assert killed.split()[2:] == sorted(moments)
     (refused,) = refusals

@@ -1,4 +1,4 @@
-"""Law: a run costs what is new. Seconds are the benchmarks'."""
+"""Check that a run costs what is new; benchmarks measure the seconds."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def test_a_run_without_new_records_asks_for_no_spark(chain: Callable[..., Chain]
 def test_logs_are_read_once_a_commit_whatever_the_number_of_runs(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so are the commits since the last checkpoint."""
+    """The commits since the last checkpoint are read once, too."""
     ran, changes, read = chain(), Changes(), list[str]()
     read_log = TableLog.of
 

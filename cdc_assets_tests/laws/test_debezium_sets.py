@@ -1,7 +1,7 @@
-"""Debezium's recorded streams, of both connectors and in every mode, against the recorded truth of the same statements.
+"""Compare Debezium's recorded streams, of both connectors and in every mode, with the recorded truth.
 
-Where Debezium itself loses something (docs/protocols.md), `sent` says what its documentation makes of the value
-that MySQL held; nothing is taken from decoding.
+Where Debezium itself loses something (docs/protocols.md), `sent` returns what its documentation makes of the value in
+MySQL. Nothing is taken from the decoder.
 """
 
 import json
@@ -36,7 +36,7 @@ Run = Callable[[str], Chain]
 
 
 def records_of(config: str, scenarios: Iterable[str]) -> list[Record]:
-    """Scenarios of a configuration as one stream."""
+    """Return the records of some scenarios of a configuration as one stream."""
     return [record for scenario in scenarios for record in scenario_records(MYSQL / config / scenario)]
 
 
@@ -51,7 +51,7 @@ def run(spark: SparkSession, folder: Path, records: list[Record], cuts: int = 1)
 
 @pytest.fixture(scope="module")
 def debezium(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The streams of a configuration, run once: not to be changed."""
+    """The streams of a configuration, run once; tests do not change them."""
     done: dict[str, Chain] = {}
 
     def made(config: str) -> Chain:
@@ -64,18 +64,20 @@ def debezium(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> R
 
 
 def tables_of(scenario: str) -> dict[str, dict[str, Any]]:
-    """Table -> its columns, primary key and CREATE TABLE."""
+    """Return table -> its columns, primary key and CREATE TABLE."""
     schemas: dict[str, dict[str, Any]] = json.loads((MYSQL / "truth" / f"{scenario}.schema.json").read_text())
     return schemas
 
 
 def lost_of(config: str) -> set[tuple[str, str]]:
-    """A column that MariaDB was told to make as JSON while 1.9.5 ran: the connector expects MySQL's binary JSON."""
+    """Return the columns that Debezium 1.9.5 lost: JSON columns of MariaDB, as the connector expects MySQL's binary
+    JSON.
+    """
     return {("docs_json", "j")} if "195" in config else set()
 
 
 def columns_of(config: str, scenario: str) -> dict[str, dict[str, str]]:
-    """Table -> column -> type, but for spatial columns (the truth has another form) and what the connector cannot read."""
+    """Return table -> column -> type, without spatial columns and those that the connector cannot read."""
     lost = lost_of(config)
     return {
         name: {
@@ -88,7 +90,7 @@ def columns_of(config: str, scenario: str) -> dict[str, dict[str, str]]:
 
 
 def keys_of(scenario: str) -> dict[str, list[str]]:
-    """Table -> what Debezium takes for the key: the primary key, else the unique key without NULL."""
+    """Return table -> what Debezium takes as the key: the primary key, else the unique key without NULL."""
     return {name: table["pk"] or {"uniq_only": ["code"]}.get(name, []) for name, table in tables_of(scenario).items()}
 
 
@@ -98,7 +100,7 @@ EPOCH = "1970-01-01 00:00:00"
 
 
 def sent(config: str, column: str, column_type: str, value: str | None) -> str | None:
-    """What of a value comes over the wire."""
+    """Return what of a value is sent."""
     base = column_type.partition("(")[0].split(" ")[0]
     if value is None:
         return None if "keepnull" in config else {k: v for k, v in DEFAULTS.items() if k.startswith("n_")}.get(column)
@@ -117,7 +119,7 @@ def sent(config: str, column: str, column_type: str, value: str | None) -> str |
 
 
 def images(config: str, scenario: str) -> dict[tuple[Any, ...], list[Row | None]]:
-    """The images of each key after each change, None for a row gone: from the statements."""
+    """Return the row images of each key after each change, None after a delete, from the truth's statements."""
     keys, columns = keys_of(scenario), columns_of(config, scenario)
     images_by_key: dict[tuple[Any, ...], list[Row | None]] = defaultdict(list)
     for event in truth(MYSQL, scenario, "events"):
@@ -174,7 +176,7 @@ def test_rows_of_a_table_without_a_key_are_counted(config: str, debezium: Run) -
 
 
 def test_chop(spark: SparkSession, tmp_path: Path) -> None:
-    """With transaction markers: what is held back at a cut is released by the next run."""
+    """The stream has transaction markers: the next run releases what waits at a cut."""
     records = records_of("dbz350m-noschemas-tx", ["composite"])
     undivided, cut = run(spark, tmp_path / "whole", records), run(spark, tmp_path / "cut", records, cuts=3)
     assert histories(cut.lake) == histories(undivided.lake)
@@ -183,7 +185,7 @@ def test_chop(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_compaction_leaves_the_current_rows(spark: SparkSession, tmp_path: Path, debezium: Run) -> None:
-    """Older records of a key gone from the tables' topics: what is left tells how every row is now."""
+    """The tables' topics have only the last record of each key, which states the current row."""
     config = "dbz350m-noschemas-tx"
     complete, records = debezium(config), records_of(config, ("customers", "extra"))
     topics = {r["topic"] for r in records if r["value"] and b'"op":' in bytes_of(r)}

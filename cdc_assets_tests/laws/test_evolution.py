@@ -1,7 +1,7 @@
-"""Schema evolution, one case a kind of DDL, in every protocol: the as-of law across it, and the columns of the design.
+"""Check schema evolution, one case for each kind of DDL, in every protocol: the as-of law, and the history's columns.
 
-All cases of a protocol are one stream that is run once; with `EVOLUTION_ALL=1` each protocol has all of them. How DDL of
-several kinds work together is for `test_evolution_model`.
+All cases of a protocol are one stream that is run once; with `EVOLUTION_ALL=1` every protocol runs all cases.
+`test_evolution_model` mixes several kinds of DDL.
 """
 
 import os
@@ -19,14 +19,14 @@ from cdc_assets_tests.laws.mysql_model import Model, Name
 from cdc_assets_tests.support import Chain
 
 ENCODERS = TICDC | BINLOG
-THOROUGH = "canal-json"  # which runs all cases
-ALL = bool(os.environ.get("EVOLUTION_ALL"))  # so do all
+THOROUGH = "canal-json"  # this protocol runs all cases
+ALL = bool(os.environ.get("EVOLUTION_ALL"))  # with EVOLUTION_ALL=1 every protocol does
 Lived = Callable[[str], "Life"]
 
 
 @dataclass(frozen=True)
 class Life:
-    """All cases in one stream of a protocol, run, with what each of them expects."""
+    """All cases in one stream of a protocol, run, with the columns that each case expects."""
 
     model: Model
     chain: Chain

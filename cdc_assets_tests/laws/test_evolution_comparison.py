@@ -1,4 +1,4 @@
-"""The comparison of a history with the model can fail: a right history by hand, and what is found when it is spoilt."""
+"""Check that the comparison of a history with the model can fail: a right history, written by hand, is damaged."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ T = ("shop", "t")
 
 
 def life() -> tuple[Model, list[dict[str, Any]]]:
-    """Two rows through three statements, and the history that the design asks for."""
+    """Return a model of two rows and three statements, and its right history."""
     m = Model()
     m.create("t", [ID, Column("a", INT)])
     one, two = m.insert("t", id=1, a=1), m.insert("t", id=2, a=2)
@@ -59,7 +59,7 @@ def test_an_extra_version_is_reported(row: int) -> None:
 
 @pytest.mark.parametrize("row", range(4))
 def test_a_wrong_value_is_reported(row: int) -> None:
-    """As far as a reader of some position sees it."""
+    """The value is wrong at a position at which a reader sees it."""
     model, rows = life()
     seen = 0
     for column, value in rows[row].items():
@@ -73,7 +73,7 @@ def test_a_wrong_value_is_reported(row: int) -> None:
 
 
 def test_a_type_changed_in_place_is_reported() -> None:
-    """As text the values are the same; but the table had numbers then."""
+    """As text the values are equal, but the table had numbers at that position."""
     model, rows = life()
     in_place = [
         {c: v for c, v in r.items() if "__until" not in c}

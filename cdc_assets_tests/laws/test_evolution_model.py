@@ -1,6 +1,7 @@
-"""Random lives of tables, DML and DDL mixed, in every protocol and cut into runs anyhow, held against the model.
+"""Compare random lives of tables, with DML and DDL, in every protocol and cut into random runs, with the model.
 
-Few and small examples, the same in every run of the tests; `EVOLUTION_EXAMPLES=50` looks for more, others each time.
+The examples are small, and the same in every run of the tests; `EVOLUTION_EXAMPLES=50` draws more, and others each
+time.
 """
 
 import os
@@ -85,13 +86,13 @@ TABLES = ["t", "u", "w"]
 
 
 class Numbers:
-    """Values that differ from each other, so that one in another's place is seen."""
+    """Values that differ from each other, so that a value in a wrong place is noticed."""
 
     def __init__(self) -> None:
         self.last = 0
 
     def value(self, of: Type) -> str:
-        """The next value of a type; texts are numbers, which every type can be changed to."""
+        """Return the next value of a type; texts are numbers, which every type can be changed to."""
         self.last = (self.last + 1) % 100
         n = self.last
         if of.base == "date":
@@ -110,7 +111,7 @@ class Numbers:
 
 
 def targets(of: Type) -> list[Type]:
-    """The types that a column of a type may get, as far as MySQL's conversion is beyond doubt."""
+    """Return the types that a column of a type may get, as far as MySQL's conversion is certain."""
     if of.is_integer:
         wider = [t for t in INTEGER_BYTES if INTEGER_BYTES[t] > INTEGER_BYTES[of.base] and t != "mediumint"]
         return [*(Type(t, unsigned=of.unsigned) for t in wider), varchar(30), decimal(22, 2), DOUBLE]
@@ -127,7 +128,7 @@ def targets(of: Type) -> list[Type]:
 
 @dataclass(frozen=True)
 class Life:
-    """What happened, and how it comes in.
+    """What happened, and how its records arrive.
 
     Attributes:
         model: what happened.
@@ -142,7 +143,7 @@ class Life:
 
 @st.composite
 def lives(draw: st.DrawFn, *, with_ddl: bool, steps: int = 16) -> Life:
-    """A life of up to three tables."""
+    """Draw a life of up to three tables."""
     model, numbers = Model(), Numbers()
     _create(draw, model, numbers)
     for _ in range(draw(st.integers(steps // 2, steps))):
@@ -154,14 +155,14 @@ def lives(draw: st.DrawFn, *, with_ddl: bool, steps: int = 16) -> Life:
             draw(st.sampled_from(_DDL))(draw, model, numbers)
         elif state:
             _dml(draw, model, numbers)
-    # The last rows of each table are told once more, so that what is sent after the last DDL counts, too.
+    # The last rows of each table are sent once more, so that events after the last DDL are compared, too.
     for name in sorted(model.tables):
         _insert(draw, model, numbers, name[1])
     if draw(st.booleans()):
         model.watermark()
         _dml(draw, model, numbers)
     model.watermark()
-    # Hypothesis begins with the least that there is, which tells little for what a run costs.
+    # Hypothesis begins with the smallest example, which shows little for the time that a run takes.
     assume(_eventful(model, with_ddl=with_ddl))
     marks = [n for n, e in enumerate(model.log) if isinstance(e, Watermark)]
     again = None
@@ -295,7 +296,10 @@ def _alter(
 
 
 def _has_no_unknown_value(model: Model, table: str) -> bool:
-    """Whether the log tells every value of a table: rows sent again would tell the others, and change the history."""
+    """Return whether the log states every value of a table.
+
+    Rows that are sent again would state the others, and change the history.
+    """
     return not any(isinstance(v, Unknown) for row in _now(model)[table].rows for v in row.values())
 
 
@@ -345,7 +349,7 @@ def _modify(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
 
 
 def _several(draw: st.DrawFn, state: TableState, numbers: Numbers) -> list[Action]:
-    """A column replaced by another of its name, or one changed while another goes."""
+    """Draw a column that is replaced by another of its name, or one that changes while another is dropped."""
     columns = _others(state)
     if not columns:
         return []
@@ -423,11 +427,11 @@ _DDL = [
 ]
 
 
-# --- how it comes in
+# --- how the records arrive
 
 
 def sent(life: Life, encoder: Encoder) -> list[Record]:
-    """All records, with what is sent twice."""
+    """Return all records, some of them sent twice."""
     log = life.model.log
     if life.again is None or not encoder.gated:
         return encoder.encode(log)
@@ -436,7 +440,7 @@ def sent(life: Life, encoder: Encoder) -> list[Record]:
 
 
 def cut(records: Sequence[Record], shares: Sequence[Sequence[int]], *, apart: bool = True) -> Iterator[list[Record]]:
-    """The records of each run: partitions and topics get ahead of one another (`apart`), each in its own order."""
+    """Return the records of each run: partitions and topics arrive apart (`apart`), each in its own order."""
     lanes: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         lanes.setdefault((record["topic"], record["partition"]) if apart else ("", 0), []).append(record)
@@ -448,7 +452,7 @@ def cut(records: Sequence[Record], shares: Sequence[Sequence[int]], *, apart: bo
 
 
 def lived(life: Life, encoder: Encoder, chain: Chain) -> list[str]:
-    """Run a life; what is wrong with the histories in the end."""
+    """Run a life, and return what is wrong with the histories in the end."""
     for event in life.model.log:
         if isinstance(event, Statement):
             note(event.mysql_sql)
@@ -465,7 +469,7 @@ _SETTINGS = settings(
     derandomize=not EXAMPLES,
     database=None,
     print_blob=False,
-    # To shrink a life takes minutes: each try is runs of Spark.
+    # Shrinking a life takes minutes, because each try runs Spark.
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
@@ -473,7 +477,7 @@ _SETTINGS = settings(
 
 @pytest.mark.parametrize("protocol", ENCODERS)
 def test_rows_alone(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without DDL but CREATE TABLE: what the encoders send is what the model has."""
+    """The lives have no DDL but CREATE TABLE."""
 
     @_SETTINGS
     @given(life=lives(with_ddl=False, steps=25))
@@ -487,7 +491,7 @@ def test_rows_alone(protocol: str, spark: SparkSession, tmp_path_factory: pytest
 
 @pytest.mark.parametrize("protocol", ENCODERS)
 def test_rows_and_statements(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Any DDL between them."""
+    """The lives have any DDL between the row events."""
 
     @_SETTINGS
     @given(life=lives(with_ddl=True))

@@ -1,7 +1,8 @@
-"""Recorded streams of real encoders through DDL of every kind, against the recorded truth.
+"""Compare recorded streams of real encoders, with DDL of every kind, with the recorded truth.
 
-TiCDC's tell a commit_ts: the versions, interval for interval. The others do not: the rows that the source held in the end.
-With `EVOLUTION_ALL=1` every recorded configuration is run, else one of each kind.
+TiCDC's streams have a commit_ts: the versions are compared, interval for interval. For the others, the rows that
+the source had in the end are compared. `EVOLUTION_ALL=1` runs every recorded configuration, not only one of each
+kind.
 """
 
 import json
@@ -36,7 +37,7 @@ RECORDED_DDL = [Path(str(path).partition(".jsonl")[0]) for path in MYSQL.parent.
 
 
 def chosen(recorded: Iterable[Path], *some: str) -> list[Any]:
-    """The recorded streams, or those of some configurations."""
+    """Return the recorded streams, or those of some configurations."""
     selected = sorted(path for path in recorded if ALL or path.parent.name in some)
     assert {path.parent.name for path in selected} >= set(some)
     return [pytest.param(path, id=path.parent.name) for path in selected]
@@ -60,13 +61,13 @@ def open_rows(made: Chain) -> dict[tuple[str, str], list[Row]]:
 
 TIMED = [p for p in RECORDED_DDL if p.is_relative_to(TICDC) and p.parent.name not in {"truth", "canal-json"}]
 UNTIMED = [TICDC / "canal-json/ddl"]
-# `rename table product to product_v2`; `drop table product_v2`, which is then made again, its `price` of another type.
+# `rename table product to product_v2`; `drop table product_v2`, then CREATE TABLE with another type of `price`.
 RENAMED, DROPPED = 470590943200804873, 470590949760434182
 TYPES_ASIDE = {f"price__until_{DROPPED}": "decimal(10,2)"}
 
 
 def versions() -> Iterator[Row]:
-    """Of the truth: what is open when its table is renamed ends there, and goes on in the other history."""
+    """Return the versions of the truth; a RENAME ends an open version, which goes on in the other history."""
     for v in truth(TICDC, "ddl", "history"):
         if v["kind"] != "version":
             continue
@@ -77,7 +78,7 @@ def versions() -> Iterator[Row]:
 
 
 def column_of(version: Row, name: str) -> str:
-    """Under which name the history has a column of a version."""
+    """Return the name that a column of a version has in the history."""
     if name == "price" and version["table"] == "product_v2" and version["valid_from"] < DROPPED:
         return f"price__until_{DROPPED}"
     return "full_name" if name == "name" else name
@@ -102,7 +103,7 @@ def test_versions_are_the_recorded_truth(stream: Path, chain: Callable[..., Chai
 
 
 def assert_asked_across_the_rename(made: Chain) -> None:
-    """`why`, `read` and `diff` of the table's first name and of its second: what the one had goes on in the other."""
+    """Assert that `why`, `read` and `diff` under both names of the table agree about the moved rows."""
     ended = [v for v in versions() if v["valid_from"] < RENAMED == v["valid_to"] and v["table"] == "product"]
     moved = {str(v["key"]["id"]): v["valid_from"] for v in ended}
     assert len(moved) > 5
@@ -146,9 +147,9 @@ def test_open_rows_are_the_recorded_truth(stream: Path, chain: Callable[..., Cha
 
 # --- the connectors of a MariaDB server
 
-# What encoders have lost on the way. Canal takes latin1 for UTF-8; Debezium 1.9 reads latin1 after CONVERT TO, too.
+# Values that encoders have lost: Canal reads latin1 as UTF-8; Debezium 1.9 reads latin1 even after CONVERT TO.
 LOST = {"canal1": {("K0", "ref"), ("K2", "ref"), ("K3", "ref")}, "dbz195": {("K10", "ref")}}
-# Statements and rows of one second lie in several topics and partitions there: nothing tells their order.
+# Its statements and rows of one second are in several topics and partitions, so their order is unknown.
 UNORDERED = "canal117-flat-dyn3-shanghai"
 OF_SERVERS = [p for p in RECORDED_DDL if p.is_relative_to(MYSQL) and p.parent.name not in {"truth", UNORDERED}]
 
@@ -163,7 +164,7 @@ def test_open_rows_are_what_the_server_held(stream: Path, chain: Callable[..., C
     for line in truth(MYSQL, "ddl", "final"):
         table_rows = rows[line["db"], line["table"]]
         expected = {name: v for name, v in line["row"].items() if (line["row"].get("id"), name) not in lost}
-        # Columns of before are there, too.
+        # The history has earlier columns, too.
         assert take(expected, table_rows, types[line["table"]], lossy=True), (line, table_rows)
     assert not any(rows.values()), "rows that the truth does not have"
     (orders,) = [each for each in report.history if each.table == "orders"]

@@ -1,4 +1,4 @@
-"""What is learnt of the tables from DDL alone, held against the model after every statement: no Spark, so many examples."""
+"""Compare the table schemas that DDL alone gives with the model, after every statement and without Spark."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +13,7 @@ Described = tuple[list[tuple[str, str, bool]], tuple[str, ...]]
 
 
 def describe_schemas(tables: dict[Name, TableSchema]) -> dict[Name, Described]:
-    """Columns (name, type, nullable) in order, and the key, of every table known."""
+    """Return the columns (name, type, nullable), in order, and the key of every table."""
     return {
         name: ([(c.name, c.type.lower().replace(" ", ""), c.nullable) for c in it.columns], tuple(it.primary_key))
         for name, it in tables.items()
@@ -21,7 +21,7 @@ def describe_schemas(tables: dict[Name, TableSchema]) -> dict[Name, Described]:
 
 
 def describe_model(model: Model, ts: int) -> dict[Name, Described]:
-    """The same of the model."""
+    """Return the same from the model."""
     return {
         name: ([(c.name, c.type.sql.lower().replace(" ", ""), c.nullable) for c in it.shape.columns], it.shape.key)
         for name, it in model.state_at(ts).items()

@@ -1,6 +1,7 @@
-"""Histories that begin with a dump.
+"""Load dumps and check the histories that begin with them.
 
-The dumps are written here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has real dumps.
+The dumps are written here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has real
+dumps.
 """
 
 import datetime as dt
@@ -208,7 +209,7 @@ def stream() -> Stream:
 
 
 def versions(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Return of each version these columns, from and to relative to the dump, and what opened and closed it."""
+    """Return these columns of each version, its from and to relative to the dump, and what opened and closed it."""
     time_columns = ["_cdc_from_ts", "_cdc_to_ts"]
     rows = sorted(chain.history(table), key=lambda r: (r["_cdc_key"], r["_cdc_from_ts"], r.get("_cdc_copy", 0)))
     ends = [[None if r[c] is None else r[c] - P for c in time_columns] for r in rows]

@@ -1,6 +1,6 @@
-"""History tables as others read them, after each kind of DDL: Polars and deltalake give the rows that Spark gives.
+"""Read history tables with Polars and deltalake after each kind of DDL: they give the rows that Spark gives.
 
-Where a statement turns on a feature that one of them does not know, exactly that feature is on, and no other.
+If a statement turns on a feature that one of them cannot read, exactly this feature is on, and no other.
 """
 
 import re
@@ -43,13 +43,13 @@ from cdc_assets_tests.laws.mysql_model import (
 )
 from cdc_assets_tests.support import Chain, comparable, rows_of
 
-PLAIN, MAPPED, WIDENED = "plain", "mapped", "widened"  # as docs/schema-evolution.md calls them
+PLAIN, MAPPED, WIDENED = "plain", "mapped", "widened"  # the terms of docs/schema-evolution.md
 V, A, W = Column("v", varchar(80)), Column("a", INT), Column("w", varchar(10), default="it's new")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of statement: the name, and how the table can be read after it."""
+    """A kind of statement, and how the table can be read after it."""
 
     name: str
     readers: str
@@ -101,7 +101,7 @@ KINDS = [
 
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lakehouse, list[TableReport]]:
-    """A table a kind: rows in one run, in the next the statement and a row after it."""
+    """The lakehouse after two runs: a table for each kind with rows, then the statement and a row after it."""
     model, encoder = Model(), TICDC["canal-json"]()
     for kind in KINDS:
         model.create(kind.name, [ID, V, not_null("a", INT), Column("d", DATE), Column("e", enum("x", "y"))])
@@ -141,7 +141,7 @@ def features(lake: Lakehouse, table: str) -> str:
 
 
 def by_deltalake(path: str) -> list[dict[str, Any]]:
-    """By its SQL, which knows deletion vectors."""
+    """Return the rows that deltalake's SQL reads, which supports deletion vectors."""
     table_rows = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
     return comparable(pa.table(table_rows.read_all()).to_pylist())
 
@@ -166,7 +166,7 @@ def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
 
 
 def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are marked as deleted in the files of a large table."""
+    """In a large table, rows are marked as deleted in its files."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(table_plan, limit, -1)  # any table is large
     model, encoder = Model(), TICDC["canal-json"]()
@@ -193,7 +193,7 @@ def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: py
     assert comparable(pl.read_delta(table.path).to_dicts()) == rows
 
 
-# Of each table two rows are open when the statement comes.
+# Each table has two open rows when the statement comes.
 STATEMENT_RESULTS = {
     "add_column": ("no row is touched", 0),
     "add_with_default": ("b: 9.99 in open rows; w: it's new in open rows", 2),

@@ -1,4 +1,4 @@
-"""Dumps that the real tools took of recorded tables during their streams (`record_dumps`): read, loaded, gone on from.
+"""Read and load dumps that the real tools took of recorded tables (`record_dumps`), and go on with the streams.
 
 The expected values are the recorded truth, never the output of a tool or of this package.
 """
@@ -27,7 +27,7 @@ from cdc_assets_tests.support import Chain, Record, bytes_of
 
 pytestmark = pytest.mark.extended
 
-# Recorded dump -> its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
+# Recorded dump -> its format, and the time zone of its TIMESTAMP values: the server's own, or UTC.
 RECORDED_DUMPS = {
     "dumpling-5.3.0/csv": ("dumpling-csv", "+09:00"),
     "dumpling-5.3.0/sql": ("dumpling-sql", "UTC"),
@@ -49,7 +49,7 @@ def read_table(spark: SparkSession, table: DumpedTable, dump_format: str, zone: 
 
 
 def parse_value(text: str | None, mysql_type: str, *, is_rounded: bool = False) -> Any:
-    """Return the value of a text, of the truth or of a dump; `is_rounded`: FLOAT has the six digits that MariaDB prints."""
+    """Return the value of a text of the truth or of a dump; `is_rounded`: FLOAT has MariaDB's six digits."""
     if text is None:
         return None
     base = mysql_type.partition("(")[0].partition(" ")[0]
@@ -129,7 +129,7 @@ def records_after(records: list[Record], position: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
+def test_a_real_dump_and_the_recorded_stream_after_it_give_the_truth(
     stream: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     dumps = STREAMS[stream]

@@ -1,4 +1,4 @@
-"""A real server as the oracle: what a table is after each statement, by SHOW CREATE TABLE and by the statement itself."""
+"""Compare each table after a statement with a real server, by SHOW CREATE TABLE and by the statement itself."""
 
 import pytest
 
@@ -15,7 +15,7 @@ BEGIN = (
     "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, a INT DEFAULT 5, b VARCHAR(20) NOT NULL, c INT, UNIQUE KEY ub (b), "
     "KEY kc (c))"
 )
-# What MariaDB does not have, MySQL's or TiDB's manual says; the forms of these are in `test_readers`.
+# `test_readers` has the forms that MariaDB does not have, by the manuals of MySQL and TiDB.
 STATEMENTS = (
     "ALTER TABLE t WAIT 3 ADD COLUMN d INT NOT NULL DEFAULT 7",
     "ALTER TABLE t NOWAIT CHANGE a title VARCHAR(20)",

@@ -1,4 +1,4 @@
-"""DDL: structures from recorded truth, and from MySQL's rules for what recordings do not have."""
+"""Apply DDL to table schemas: recorded streams against the recorded truth, and MySQL's rules for other statements."""
 
 import base64
 import gzip
@@ -313,7 +313,7 @@ def test_key_columns() -> None:
     without = run("create table t (a int, b int not null, c int not null, unique (a), unique (c, b), unique (b))")
     assert without.tables["shop", "t"].key_columns == ("c", "b")
     assert run("create table t (a int unique)").tables["shop", "t"].key_columns == ()
-    # Columns of a primary key are NOT NULL without saying so.
+    # Columns of a primary key are NOT NULL, also without these words.
     assert not run("create table t (a int, primary key (a))").tables["shop", "t"].columns[0].nullable
 
 
@@ -347,7 +347,7 @@ def test_dropping() -> None:
     effect = run("drop database shop", tables=tables)
     assert (effect.kind, set(effect.tables)) == ("drop_database", {("other", "c")})
     assert effect.affected == (("shop", "a"), ("shop", "b"))
-    # So the binlog writes it at the end of a session; the table of that name stays.
+    # The binlog has this at the end of a session; the permanent table of that name stays.
     assert set(run("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `a`", tables=tables).tables) == set(tables)
 
 

@@ -1,4 +1,4 @@
-"""Which tables a run examines for rows that a foreign key changed without row events, and what it reports."""
+"""Decide which tables a run examines for rows that a foreign key changed without row events, and report these rows."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -37,7 +37,7 @@ def change(op: str, at: int, table: str, key: int, customer: int | None = None) 
 
 
 def run(it: Chain, stream: Stream, *messages: Message, failing: Collection[Name] = ()) -> dict[Name, MissingParents]:
-    """Return what is found in a run over these messages; `failing`: the tables that had such rows before."""
+    """Return the rows that a run over these messages reports; `failing`: the tables that had such rows before."""
     start = len(stream.records)
     for message in messages:
         stream.send(message)

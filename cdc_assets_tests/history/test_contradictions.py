@@ -1,4 +1,4 @@
-"""What statements say of columns, and which layouts of rows may contradict it."""
+"""Compare what statements state about columns with the column layouts of rows, which may contradict it."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def kind_of(suspicion: Suspicion) -> str:
 
 
 def suspected(statements: list[Ddl], last: int, **types: str) -> set[tuple[str, str, int]]:
-    """What rows up to `last` with these columns may contradict: how, the column, and the statement's commit_ts."""
+    """Return what rows up to `last` may contradict: the kind, the column, and the statement's commit_ts."""
     layout = [WireColumn(name, type_text) for name, type_text in types.items()], last
     suspicions = find_suspicions({1: layout}, collect_stated_columns(T, statements), lambda _: False)
     return {(kind_of(each), each.stated.name, each.stated.ddl.spot.commit_ts) for each in suspicions}
@@ -100,7 +100,7 @@ def test_actions_state_the_columns_of_a_table_without_its_create() -> None:
 
 
 def undeclared(statements: list[Ddl], *names: str) -> set[tuple[str, int, int | None]]:
-    """The columns of a layout that no statement has given the table: each with the statements between which that holds."""
+    """Return the columns of a layout that no statement has added, each with the statements between which this holds."""
     columns = collect_undeclared_columns(T, statements, [[WireColumn(name, "int") for name in names]])
     return {(c.name, c.ddl.spot.commit_ts, c.until.spot.commit_ts if c.until else None) for c in columns}
 
@@ -140,8 +140,8 @@ def test_each_table_of_a_name_has_columns_of_its_own() -> None:
         ("decimal(10,2)", "decimal(12,2)", None, False),
         ("varchar", "varchar(40)", "varchar(20)", True),
         ("varchar", "text", "varchar(20)", False),  # the older type
-        ("mediumtext", "varchar(70000)", None, True),  # MySQL made it so
-        ("longtext", "json", None, True),  # of MariaDB
+        ("mediumtext", "varchar(70000)", None, True),  # MySQL changes the type so
+        ("longtext", "json", None, True),  # MariaDB's type
         ("blob", "text", None, True),  # in the character set `binary`
         ("blob", "text", "blob", False),
         ("date", "varchar(20)", None, False),

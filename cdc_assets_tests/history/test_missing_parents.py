@@ -1,4 +1,4 @@
-"""Open rows whose parent is gone. The expected rows follow from MySQL's manual, "FOREIGN KEY Constraints"."""
+"""Find open rows whose parent row has ended; the expected rows follow from MySQL's manual, "FOREIGN KEY Constraints"."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -37,8 +37,8 @@ def test_rows_that_a_delete_cascaded_to(spark: SparkSession) -> None:
         (5, None, None, None),
         (5, None, None, 3),
         (5, None, None, 4),
-        (9, None, None, 1),  # lost: the source accepted it while the parent was there
-        (10, None, None, 1),  # the parent must have come back, and the feed has not shown it yet
+        (9, None, None, 1),  # lost: the source accepted it while the parent existed
+        (10, None, None, 1),  # the parent must exist again, but the feed does not have it yet
     ]
     assert find(spark, parents, children) == [("0", "1", 9), ("6", "1", 9)]
 

@@ -70,9 +70,7 @@ def tables_of(scenario: str) -> dict[str, dict[str, Any]]:
 
 
 def lost_of(config: str) -> set[tuple[str, str]]:
-    """Return the columns that Debezium 1.9.5 lost: JSON columns of MariaDB, as the connector expects MySQL's binary
-    JSON.
-    """
+    """Return the JSON columns that Debezium 1.9.5 lost: MariaDB has no binary JSON, which it expects."""
     return {("docs_json", "j")} if "195" in config else set()
 
 

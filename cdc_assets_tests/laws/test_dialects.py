@@ -103,7 +103,7 @@ CANAL = [
     ("canal117-flat-dyn3-shanghai", "extra"),
     ("canal117-flat-dyn3-shanghai", "types"),
 ]
-# Canal reads texts of these character sets as UTF-8 and loses them; the client that printed the truth rounded the FLOAT.
+# Canal reads texts of these character sets as UTF-8 and loses them; the truth has rounded values of (15,4).
 NOT_ON_THE_WIRE = ("latin1", "sjis", "gbk", "ucs2", "(15,4)")
 # A JSON column of MariaDB, which has no binary JSON: Canal takes its text for bytes.
 TAKEN_FOR_BYTES = ("docs_json", "j")

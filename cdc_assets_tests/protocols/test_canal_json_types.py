@@ -49,7 +49,7 @@ CODES = [-7, -6, -5, 1, 3, 4, 5, 7, 8, 12, 91, 92, 93, 2004, 2005]
 def permitted(
     spark: SparkSession, cases: Sequence[tuple[str, str | None, int | None]], sources: frozenset[Source]
 ) -> list[bool]:
-    """Whether the rules have the code beside the type and the value, each case in a table of its own."""
+    """Return whether the rules allow the code for the type and the value, each case in a table of its own."""
     rows = []
     for at, (text, value, code) in enumerate(cases):
         image = {"c": VALUES.get(text, value) if value is not None else None}
@@ -78,7 +78,7 @@ def test_each_type_and_range_has_the_code_of_the_document_and_no_other(spark: Sp
 def test_departures_of_canal(spark: SparkSession) -> None:
     cases: Sequence[tuple[str, str | None, int | None]] = [
         ("set('a','b')", None, 2004),
-        ("set('a','b')", "1", 2004),  # in a message whose last row has NULL: case canal_set_null_rows
+        ("set('a','b')", "1", 2004),  # in a message whose last row has NULL: see the case canal_set_null_rows
         ("json", "{}", 2004),
         ("point", "x", 2004),
         ("tinyint unsigned", None, 5),

@@ -1,4 +1,4 @@
-"""Debezium's Avro with a schema registry: the events of the JSON records in every wire format, and bad input."""
+"""Decode Debezium's Avro with a schema registry: the events of the JSON records in every wire format, and bad input."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ _OTHER = {"record_bytes", "layout_id"}
 
 
 def in_avro(registry: Registry, api: str = CONFLUENT) -> dict[str, Any]:
-    """The settings of a feed of the registry."""
+    """Return the settings of a feed with this registry."""
     return {"protocol": "debezium", "encoding": "avro", "schema_registry": {"url": registry.url + api}}
 
 
@@ -37,7 +37,7 @@ def decoded(made: Chain, records: list[Record]) -> DecodeReport:
 
 
 def events(made: Chain) -> list[dict[str, Any]]:
-    """All events in the order of their records, without the columns `_OTHER`, and with layouts as JSON."""
+    """Return all events in the order of their records, without the columns `_OTHER`, and with layouts as JSON."""
     rows = rows_in(made.lake.change_events, made.lake.spark)
     rows.sort(key=lambda e: (e["topic"], e["partition"], e["offset"]))
     without = [{c: v for c, v in row.items() if c not in _OTHER} for row in rows]
@@ -67,7 +67,7 @@ def test_a_wire_format_gives_the_events_of_json(chain: Callable[..., Chain], sce
 
 @pytest.mark.soak
 def test_every_scenario_gives_the_events_of_json(chain: Callable[..., Chain]) -> None:
-    """The records name more schemas than one plan has."""
+    """The records name more schemas than one query plan holds."""
     with running_registry(recorded_answers()) as registry:
         made, as_json = chain(**in_avro(registry)), chain(protocol="debezium")
         for n, scenario in enumerate(("customers", "composite", "extra", "bulk", "types", "ddl")):
@@ -166,7 +166,7 @@ def test_an_unknown_schema_is_fetched_again(chain: Callable[..., Chain]) -> None
         schema, made = registry.answers.pop(path), chain(**in_avro(registry))
         assert decoded(made, [record]).undecodable
         registry.status = 503
-        # The registry's first answer counts while it does not answer again.
+        # The registry's first answer counts as long as it gives no other.
         assert decoded(made, [record | {"offset": 1}]).undecodable
         registry.status, registry.answers[path] = None, schema
         assert not decoded(made, [record | {"offset": 2}]).undecodable

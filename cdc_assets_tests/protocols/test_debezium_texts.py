@@ -28,7 +28,7 @@ TIME, DATA, CONNECT = "io.debezium.time.", "io.debezium.data.", "org.apache.kafk
 
 
 def number(value: int) -> str:
-    """Java's BigInteger.toByteArray, in base64."""
+    """Return Java's BigInteger.toByteArray in base64."""
     size = (value + (value < 0)).bit_length() // 8 + 1
     return base64.b64encode(value.to_bytes(size, "big", signed=True)).decode()
 

@@ -30,7 +30,7 @@ def described(
     seconds: int = 0,
     table: str = "customers",
 ) -> dict[str, Any]:
-    """A schema-change record of a table of one column."""
+    """Return a schema-change record of a table of one column."""
     columns = [{"name": "c", "jdbcType": jdbc_type, "typeName": type_name, "length": length, "scale": scale}]
     shape = {"columns": columns, "primaryKeyColumnNames": []}
     change = {"type": "ALTER", "id": f'"inventory"."{table}"', "table": shape}
@@ -42,7 +42,7 @@ def described(
 def inserted(
     field: dict[str, Any], *, seconds: int = 0, table: str = "customers", row: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """An insert into a table of that column, NULL if no row is told."""
+    """Return an insert into a table of that column, with NULL unless a row is given."""
     image = {"c": None} if row is None else row
     return with_schema(envelope("c", None, image, source(seconds=seconds, table=table)), [field])
 
@@ -50,7 +50,7 @@ def inserted(
 def checked(
     spark: SparkSession, folder: Path, *values: dict[str, Any], schemas: Iterable[dict[str, Any]] = ()
 ) -> Verdicts:
-    """The verdicts over these messages; `known`: rows of table_schemas."""
+    """Return the verdicts over these messages; `schemas`: rows of table_schemas."""
     messages = [text(value) for value in values]
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, KEY, value, [], None) for n, value in enumerate(messages)]
     feed = make_feed(folder, protocol="debezium")
@@ -60,7 +60,7 @@ def checked(
 
 _NOT_OF_IT = "not a semantic type of this MySQL type"
 _CODE = "not the JDBC code of this MySQL type"
-Described = tuple[Any, ...] | None  # what the schema-change record says, if there is one
+Described = tuple[Any, ...] | None  # the column as the schema-change record describes it, if there is one
 BROKEN: list[tuple[dict[str, Any], Described, str]] = [
     (column("string", "io.debezium.data.Xml"), None, "not a type of Debezium's for MySQL"),
     (column("int32", "io.debezium.time.Timestamp"), None, "not the Connect type of this semantic type"),
@@ -83,7 +83,7 @@ FINE: list[tuple[dict[str, Any], Described]] = [
 
 
 def table_each(cases: Iterable[tuple[dict[str, Any], Described]]) -> list[dict[str, Any]]:
-    """An insert into a table of its own for each case, then its schema-change record."""
+    """Return, for each case, an insert into a table of its own and its schema-change record."""
     sent = []
     for n, (field, described_column) in enumerate(cases):
         sent.append(inserted(field, table=f"t{n}"))
@@ -120,7 +120,7 @@ ROWS: list[tuple[dict[str, Any], Described, dict[str, Any], str | None]] = [
     (column("int16"), ("TINYINT UNSIGNED", 5, 3), {"c": 300}, OUTSIDE),
     (column("int16"), ("TINYINT UNSIGNED", 5, 3), {"c": 255}, None),
     (column("int16"), None, {"c": 40000}, OUTSIDE),
-    (column("int64"), ("BIGINT UNSIGNED", -5, 20), {"c": -1}, None),  # has wrapped
+    (column("int64"), ("BIGINT UNSIGNED", -5, 20), {"c": -1}, None),  # wrapped around
     (column("int64"), ("INT UNSIGNED", 4, 10), {"c": -1}, OUTSIDE),
     (column("int32"), None, {"c": "7"}, JSON),
     (column("string"), None, {"c": 7}, JSON),
@@ -162,8 +162,8 @@ def test_a_type_that_mysql_does_not_have(spark: SparkSession, tmp_path: Path) ->
     assert [v["mysql_type"] for v in report.mysql_types.violations] == ["VECTOR"]
 
 
-def test_rows_are_held_against_the_type_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
-    """The column was changed between the two rows, and a third has the old form after that."""
+def test_rows_are_checked_against_the_type_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
+    """The column's type changes between the two rows; a third row has the old form after that."""
     number, date = column("int32"), column("int32", "io.debezium.time.Date")
     changes = [described("INT", 4, 11, seconds=1), described("DATE", 91, seconds=5)]
     fine = [inserted(number, seconds=2), inserted(date, seconds=6)]

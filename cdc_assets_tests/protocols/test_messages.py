@@ -1,4 +1,4 @@
-"""The native readers of messages, compared with Python's json module."""
+"""Compare the native readers of messages with Python's json module."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ FIELDS: Mapping[str, FieldType] = {
     "list": ["text"], "inner": {"text": "text", "int": "int"},
     "columns": columns_field([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
 }  # fmt: skip
-# Any text but halves of characters, which JSON may have and no text in Spark.
+# Any text without lone surrogates, which JSON may have, but no text in Spark.
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _INTS, _BIGINTS = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 _NUMBERS = _INTS | _BIGINTS | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -67,7 +67,7 @@ def is_integer(value: Any, bits: int) -> bool:
 
 
 def expected(field_type: FieldType, value: Any) -> Any:
-    """What is to be read, out of what Python has read."""
+    """Return what must be read from a value that Python has read."""
     if value is None:
         return None
     if isinstance(field_type, str):
@@ -80,7 +80,10 @@ def expected(field_type: FieldType, value: Any) -> Any:
 
 
 def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The rule of the key is that of `ticdc-open-protocol`: flags 2, 8, 16 without 64; else `h`."""
+    """Return the columns that must be read.
+
+    The rule of the key is that of `ticdc-open-protocol`: flags 2, 8, 16 without 64; else `h`.
+    """
     code, flags, handle = (
         {n: expected(kind, c.get(name)) for n, c in columns.items()}
         for name, kind in (("t", "int"), ("f", "int"), ("h", "boolean"))
@@ -198,7 +201,7 @@ def test_a_value_that_is_not_json_is_a_reason(spark: SparkSession) -> None:
         '{"x":NaN}',
         "{,}",
     ]
-    # One half of a character without the other, in a name, a text, or a value that nobody wants.
+    # A lone surrogate in a name, a text, or a value that is not read.
     halves = [
         rf'{{"{name}":"{text}"}}' for name, text in ((r"\ud800", ""), ("text", r"\uDE00"), ("x", r"\ud83d \ude00"))
     ]
@@ -208,7 +211,7 @@ def test_a_value_that_is_not_json_is_a_reason(spark: SparkSession) -> None:
 
 
 def test_messages_with_equal_beginnings_are_read_independently(spark: SparkSession) -> None:
-    """A first field that is an object is read once, and the types of columns are: it makes no difference."""
+    """The reader caches a first field that is an object, and the types of columns."""
     heads = [
         '"inner":{"text":"a","int":1,"other":[{}]}', '"inner":{"text":"a"}', '"inner": {"text":"é"}', '"inner":{}',
         '"inner":{"int":"x"}', '"inner":null', '"inner":[]', '"other":{"text":"a"}', '"texts":{"b":"1","a":"2"}',
@@ -227,7 +230,7 @@ def test_messages_with_equal_beginnings_are_read_independently(spark: SparkSessi
             return None, str(Reason.MALFORMED_JSON)
         if r"\ud800" in rest:
             return None, str(Reason.MALFORMED_JSON)
-        # Each value of a name is to be of its type, and the last counts.
+        # Each value of a repeated name must be of its type, and the last one counts.
         return message(alone) if message(alone)[1] else message(both)
 
     once = [(head, rest) for head in heads for rest in rests]
@@ -283,7 +286,7 @@ def test_a_key_has_the_values_of_its_columns(spark: SparkSession, rows: list[tup
         spark, [*images, (None, ["a"]), ("{}", None)], "image STRING, columns ARRAY<STRING>"
     ).coalesce(1)
     keys = [r[0] for r in frame.select(key_values(F.col("image"), F.col("columns"))).collect()]
-    # What is no text is its JSON text, and what the row does not have is null.
+    # A value that is no text becomes its JSON text, and a column that the row lacks is null.
     texts = [{n: v if isinstance(v, str) or v is None else as_text(v) for n, v in row.items()} for row, _ in rows]
     assert [json.loads(k) for k in keys[:-2]] == [
         [row.get(n) for n in columns] for row, (_, columns) in zip(texts, rows, strict=True)

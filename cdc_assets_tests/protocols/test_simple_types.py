@@ -1,4 +1,4 @@
-"""The type checks of Simple: what the recorded encoder sends passes, and each rule is broken by what breaks it alone."""
+"""Check the types of Simple: the recorded encoder's messages pass, and each rule is broken by one case alone."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 
 
 def checked(chain: Callable[..., Chain], values: list[bytes], **settings: Any) -> Verdicts:
-    """The verdicts over these messages, with the schemas that they carry."""
+    """Return the verdicts over these messages, with the schemas that they carry."""
     made = chain(protocol="simple", **settings)
     made.add(record(value, offset=offset, topic="t") for offset, value in enumerate(values))
     for stage in (INGEST, DECODE, SCHEMAS):
@@ -88,14 +88,14 @@ def test_each_rule_is_broken_alone(chain: Callable[..., Chain]) -> None:
     values += [
         TABLE.row("INSERT", 90, data=FINE | {"w": "7"}),
         TABLE.row("INSERT", 91, data=lacking),
-        TABLE.row("DELETE", 92, old={"id": "1"}),  # its key alone
+        TABLE.row("DELETE", 92, old={"id": "1"}),  # the key alone
     ]
-    # A row whose schema nobody has brought is not judged: it waits.
+    # A row whose schema has not come is not checked: it waits.
     values.append(TABLE.under(9).row("INSERT", 99, data={"what": 1}))
     report = checked(chain, [bytes_of(record(v)) for v in values])
     assert not report.codes.passed
     verdicts = {(v["column"], v["offset"]): v["verdict"] for v in report.codes.violations}
-    # The bootstrap has offset 0, the row that is fine 1.
+    # The bootstrap has offset 0, the right row offset 1.
     expected = {(name, n + 2): verdict for n, (name, _, verdict) in enumerate(BROKEN.values())}
     nothing = {("odd", 1): NO_SUCH_TYPE, ("w", len(BROKEN) + 2): NO_SUCH_TYPE}
     assert verdicts == expected | nothing | {
@@ -119,7 +119,7 @@ def test_a_row_that_its_checksum_calls_corrupted(chain: Callable[..., Chain]) ->
     assert row["verdict"] == "corrupted, as TiCDC's checksum of the row says"
 
 
-# What a value came as in Avro -> whether the document's table, or the recorded encoder, has it beside the type.
+# The Avro branch of a value -> whether the document's table, or the recorded encoder, has it for the type.
 BRANCHES: list[tuple[str, str, str, bool]] = [
     ("m", "long", "-1", True),
     ("m", "string", "-1", False),
@@ -188,7 +188,7 @@ def test_an_unknown_type_breaks_both_checks(chain: Callable[..., Chain]) -> None
 
 
 def test_schemas_learnt_before_count(spark: SparkSession) -> None:
-    """A row's schema may have come with an earlier batch: then table_schemas has it."""
+    """An earlier batch brought the row's schema, so table_schemas has it."""
     feed = make_feed(RECORDED, protocol="simple")
     row = bytes_of(record(TABLE.row("INSERT", 1, data=FINE | {"w": "7"})))
     raw = frame_of_rows(spark, [("t", 0, 0, None, 1, b"", row, [], None)], RAW_RECORDS.columns)

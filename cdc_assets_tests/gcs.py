@@ -1,9 +1,8 @@
-"""A Google Cloud Storage of the tests' own: fake-gcs-server, and what that lacks.
+"""Run a Google Cloud Storage for the tests: fake-gcs-server, with what it lacks, as Google documents it.
 
-It lacks: writes by the XML API, as deltalake makes them, and where its lists begin; that the condition of a resumable
-upload, as Hadoop's connector makes it, holds when the upload ends, that one that has ended is answered again, and how far
-one has come (it ends one that is asked, with what it has); what layout a bucket has; tokens. These are here, as Google
-documents them.
+It lacks writes by the XML API, which deltalake uses; the start offset of lists; tokens; and a bucket's layout. For
+resumable uploads, which Hadoop's connector uses, it lacks the check of the condition at the end, a second answer
+about an ended upload, and the progress of an upload (a question about the progress ends the upload).
 """
 
 import json
@@ -41,7 +40,7 @@ _PROGRAM = (
 )
 _LAYOUT = f"/storage/v1/b/{BUCKET}/storageLayout"
 _TOKENS, _UPLOADS, _UPLOAD = "/token", f"/upload/storage/v1/b/{BUCKET}/o", "HTTP_X_GOOG_IF_GENERATION_MATCH"
-# A PUT without content asks how far an upload has come, or ends one whose whole length it tells.
+# A PUT without content asks for the progress of an upload, or ends it if it states the total length.
 _ASKED = re.compile(r"bytes \*/(?P<total>\*|\d+)")
 TOKEN = "ya29.of-the-tests"
 
@@ -51,12 +50,12 @@ class GcsServer(StoreServer):
     root = f"gs://{BUCKET}"
     absent = "0"
     no_bucket = "404"
-    # Renaming in one request, the connector's default, is not known to the server: it copies, and deletes.
+    # The server cannot rename in one request, the connector's default: so the connector copies and deletes.
     options: ClassVar = {"fs.gs.operation.move.enable": "false"}
 
     def __init__(self) -> None:
         super().__init__()
-        # A service account, as Google hands out its key; before the JVM is started, which gets it from here.
+        # The key file of a service account; set before the JVM starts, which inherits it.
         self._folder = tempfile.TemporaryDirectory(prefix="cdc-assets-gcs-")
         key = rsa.generate_private_key(65537, 2048)
         account = {
@@ -78,9 +77,9 @@ class _Gcs(Answers):
         super().__init__(self._answer)
         self.emulator = emulator
         self.conditions: dict[str, str] = {}  # of resumable uploads
-        self.ended: dict[str, dict[str, Any]] = {}  # those that have ended, and the answer
-        self.received = Counter[str]()  # bytes of those that have not
-        self.writing = threading.Lock()  # from the look whether a file is there to its writing
+        self.ended: dict[str, dict[str, Any]] = {}  # ended uploads, with the answer
+        self.received = Counter[str]()  # received bytes of the others
+        self.writing = threading.Lock()  # held from the check whether a file exists until it is written
 
     def asked(self, environ: Environ) -> Request:
         asked, query = super().asked(environ), _query(environ)
@@ -163,7 +162,7 @@ class _Gcs(Answers):
         return [later]
 
     def _put(self, environ: Environ, start: Start, name: str) -> Iterable[bytes]:
-        """A write by the XML API, as one by the JSON API."""
+        """Handle a write by the XML API as one by the JSON API."""
         content, condition = body(environ), environ.get(_UPLOAD)
         parts = f"--b\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
         parts += "--b\r\nContent-Type: application/octet-stream\r\n\r\n"

@@ -1,8 +1,8 @@
-"""What Spark needs of Kubernetes, imitated: a server that takes pods, and starts each as a process of its own.
+"""Imitate what Spark needs of Kubernetes: a server that accepts pods, and starts each as a process of its own.
 
-No cluster, no containers: of the API there are pods and config maps, their making, listing and deleting, as a driver asks
-for them when it polls; no watches, no limits, no credentials. A pod is the process that the entry point of Spark's own image
-starts for an executor, with the pod's environment and nothing else, and a folder of its own in the place of its volumes.
+There is no cluster and there are no containers. The API has pods and config maps, which a polling driver creates,
+lists and deletes; it has no watches, limits or credentials. A pod is the process that the entry point of Spark's
+image starts for an executor, with only the pod's environment, and a folder of its own instead of its volumes.
 
 usage: python -m cdc_assets_tests.kubernetes PORT FOLDER JARS
 """
@@ -52,7 +52,7 @@ class Kubernetes(Cluster):
 
 
 class _Pods:
-    """What has been made, by kind and name; and the process of each pod."""
+    """The items that exist, by kind and name, and the process of each pod."""
 
     def __init__(self, folder: Path, jars: str) -> None:
         self._folder, self._jars = folder, jars
@@ -72,7 +72,7 @@ class _Pods:
         return self._with_status(kind, item)
 
     def named(self, kind: str, labels: Labels) -> list[Item]:
-        """Those with these labels, and without those."""
+        """Return the items with the first labels, and without the second."""
         required, unwanted = labels
         with self._lock:
             labelled = [(item, item["metadata"].get("labels", {}).items()) for item in self._items[kind].values()]
@@ -117,7 +117,7 @@ class _Pods:
             return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
 
     def _with_status(self, kind: str, item: Item) -> Item:
-        """The item as it is now: a pod runs, or its process has ended."""
+        """Return the item with its present status: a pod runs, or its process has ended."""
         kept = {"apiVersion": "v1", "kind": _KINDS[kind], **item}
         process = self._processes.get(item["metadata"]["name"])
         if kind != "pods" or process is None:
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}})
 
     def _asked(self) -> tuple[str, str, Labels]:
-        """Kind and name, "" of what there is none; and labels, wanted and unwanted."""
+        """Return the kind and the name of a request, "" without one, and the required and excluded labels."""
         url = urlsplit(self.path)
         kind, _, name = url.path.partition("/namespaces/default/")[2].partition("/")
         (selector,) = parse_qs(url.query).get("labelSelector", [""])

@@ -1,4 +1,4 @@
-"""Small inputs from public bug reports, each with the result that is right: one folder of `cases/` a case.
+"""Run small inputs from public bug reports, each with the right result: one folder of `cases/` for each case.
 
 All cases go through one run of the job, each as a feed of its own, and those with a second part through a second run.
 """
@@ -43,7 +43,7 @@ def feed_of(case: Path) -> dict[str, Any]:
 
 
 def run_cases(job: Job, part: str) -> dict[str, Results]:
-    """Add one part of the cases' records, run the job over the feeds that got some, and return what it told of each."""
+    """Add one part of the cases' records, run the job over their feeds, and return the results of each."""
     fed = []
     for name, case in CASES.items():
         folders = [case / part, *([case / "records"] if part == PARTS[0] else [])]
@@ -75,7 +75,7 @@ def merged(parts: Sequence[Results]) -> Results:
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Results]]:
-    """What the runs made of each case."""
+    """The results of each case."""
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("cases")
         patch.setenv("CDC_FEEDS", str(home / "feeds.yaml"))

@@ -31,7 +31,7 @@ def feeds(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def every_record(it: Chain) -> list[dict[str, Any]]:
-    """Without what a broker gives anew."""
+    """Return the records without what a broker sets again."""
     INGEST.run(it.lake, it.feed)
     rows = sorted(rows_in(it.lake.raw_records, it.lake.spark), key=lambda r: (r["topic"], r["partition"], r["offset"]))
     return [{c: r[c] for c in ("topic", "partition", "key", "value", "headers")} for r in rows]

@@ -1,4 +1,4 @@
-"""A feed as a component, loaded as `dg` loads it: what `cdc_assets.definitions` has of it, and what can be changed."""
+"""Load a feed as a component, as `dg` does: it has the same definitions, and settings can be changed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ def loaded(*components: dict[str, Any]) -> Iterator[Definitions]:
 
 
 def specs_of(defs: Definitions) -> dict[AssetKey, AssetSpec]:
-    """Without their metadata: Dagster says there in which file of the project they are."""
+    """Return the specs without their metadata, in which Dagster states the file of the definition."""
     return {spec.key: spec.replace_attributes(metadata={}) for spec in defs.resolve_all_asset_specs()}
 
 

@@ -1,4 +1,4 @@
-"""What a webhook is told of runs, in a server of its own."""
+"""Post failed checks and runs to a webhook, a server of the test."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def broken() -> None:
 
 
 class Webhook(HTTPServer):
-    """Keeps what it is told, and answers with `status`."""
+    """Records the posts, and answers with `status`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing on the tests' output."""
+        """Write nothing to the output of the tests."""
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def webhook() -> Iterator[Webhook]:
 
 
 def tick(address: str, instance: DagsterInstance, done: ExecuteInProcessResult) -> None:
-    """What the daemon does after a run: evaluate the sensor of its status."""
+    """Evaluate the sensor of a run's status, as the daemon does after the run."""
     sensors = {sensor.name: sensor for sensor in alerts.build(address)}
     event = done.get_run_success_event() if done.success else done.get_run_failure_event()
     name = "alert_on_failed_checks" if done.success else "alert_on_failed_runs"

@@ -1,8 +1,8 @@
-"""The job as a user runs it: the `dagster` command, `cdc-assets run`, and the web server, each in processes of their own.
+"""Run the job as a user does: `dagster`, `cdc-assets run` and the web server, each in a process of its own.
 
-One story, told once (a process with a Spark session takes its time), and looked at by many tests: a first run; a second
-with nothing new, where no JVM can start; one stopped by a broken type mapping; one, launched in the web server, after
-`type_mapping: warn`; and the audit.
+One story is run once, because a process with a Spark session takes long, and many tests look at it: a first run; a
+second run without new records, where no JVM can start; a run that a broken type mapping stops; a run from the web
+server after `type_mapping: warn`; and the audit.
 """
 
 import json
@@ -31,7 +31,7 @@ JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.defi
 RUN = [sys.executable, "-m", "cdc_assets", "run"]
 SESSION = [sys.executable, "-c", "from cdc_assets.spark.session import spark_session; spark_session()"]
 ORDERS, ODD = Rows("shop", "orders"), Rows("shop", "注文 a.b")
-# The document's codes of bigint and varchar, and one that is varchar's by no document.
+# The document's codes of bigint and varchar, and a code that no document has for varchar.
 CODES, WRONG = {"id": -5, "v": 12}, {"id": -5, "v": 3}
 
 FEEDS = """
@@ -46,7 +46,7 @@ feeds:
 
 @dataclass
 class Story:
-    """What each chapter left: exit codes and output of the processes, commits below the lakehouse, answers of GraphQL."""
+    """What each chapter left: exit codes and outputs of the processes, commits of the lakehouse, answers of GraphQL."""
 
     home: Path
     server: str = ""
@@ -58,7 +58,7 @@ class Story:
 
     @property
     def server_log(self) -> str:
-        """What the web server, and the runs that it launched, have said."""
+        """Return the log of the web server and of the runs that it launched."""
         return (self.home / LOG).read_text()
 
     def feeds(self, mapping: str) -> None:
@@ -166,7 +166,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     story.snapshot("2.jsonl", stream.records[before:])
     story.execute("held", [*RUN, "shop", "--strict"])
     story.feeds("warn")
-    # As if no run had kept what tables there are.
+    # Without a table list, as before the first run.
     (story.home / ".cdc_state/shop.json").unlink()
     with serve(story):
         story.answers["unknown"] = story.ask(ASSETS)["assetNodes"]
@@ -178,7 +178,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 class serve:  # noqa: N801 -- a context manager
-    """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's workspace file."""
+    """Run what `make ui` starts, on a free port: web server and daemon, with the project's workspace file."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -187,14 +187,14 @@ class serve:  # noqa: N801 -- a context manager
         self.story.server, self.process = start_web_server(self.story.home)
 
     def __exit__(self, *_: object) -> None:
-        # With all that it has started: to stop one after the other takes seconds, and no test looks at them any more.
+        # Kill the server with its children: stopping them one by one takes seconds.
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 @pytest.fixture
 def node(story: Story) -> Callable[..., dict[str, Any]]:
-    """An asset as GraphQL tells it at the story's end: its metadata by label, its checks by name."""
+    """Return an asset as GraphQL shows it at the story's end, with metadata by label and checks by name."""
 
     def find(*path: str) -> dict[str, Any]:
         (asset,) = [n for n in story.answers["assets"] if n["assetKey"]["path"] == list(path)]
@@ -225,7 +225,7 @@ def test_the_first_run_ends_well_and_writes_every_table(story: Story) -> None:
 
 
 def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
-    # Tables are written at once: which is done first is not known.
+    # Tables are written at the same time, so their order is not fixed.
     log = re.sub(r"\([12] of 2\)", "(N of 2)", story.outputs["first"])
     for line in (
         "raw_records/shop: 1 files, 7 lines, 7 records ingested, 0 lines quarantined, ",
@@ -268,12 +268,12 @@ def test_the_summary_has_counts_watermark_and_history(story: Story) -> None:
     assert lines[-1].startswith("Runs, checks and metadata: `cdc-assets ui`")
 
 
-def test_a_broken_type_mapping_holds_its_table_alone(story: Story) -> None:
-    # The job went on: `--strict` alone makes the command fail.
+def test_a_broken_type_mapping_blocks_only_its_table(story: Story) -> None:
+    # The job succeeded: only `--strict` makes the command fail.
     assert story.codes["held"] == 1, story.outputs["held"][-3000:]
     assert "The job" not in story.outputs["held"]
     moved = {table for table, n in story.commits["held"].items() if n > story.commits["second"][table]}
-    # What orders had pending lies before the record with the wrong code.
+    # The pending event of orders is before the record with the wrong code.
     assert moved == {
         "raw_records/shop",
         "change_events/shop",
@@ -323,7 +323,7 @@ def test_a_run_launched_in_the_web_server_materialises_what_changed_and_nothing_
         asset = node("shop", *path)
         assert asset["groupName"] == "shop"
         assert asset["staleStatus"] == "FRESH"
-        # The other table was not held, and had nothing new any more; nor had the stages before the types' verdicts.
+        # The other table was not blocked and had nothing new; nor had the stages before the types.
         stages = (["type_observations"], ["released_changes"], ["history"], ["quarantine"])
         touched = path in (*stages, ["history", "shop", "orders"])
         assert (asset["run"] == story.runs["fixed"]) == touched, path
@@ -338,7 +338,7 @@ def test_tables_that_a_run_meets_are_assets_in_the_web_server_that_is_running(
     assert node("shop", "history", "shop", "注文 a.b")["checks"]
 
 
-def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, Any]]) -> None:
+def test_metadata_has_dagsters_own_keys(node: Callable[..., dict[str, Any]]) -> None:
     orders = node("shop", "history", "shop", "orders")["entries"]
     assert orders["dagster/row_count"]["intValue"] == 5
     assert orders["current_rows"]["intValue"] == 4
@@ -347,7 +347,7 @@ def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, A
     assert (columns["id"]["type"], columns["v"]["type"]) == ("bigint", "string")
     assert (columns["id"]["description"], columns["v"]["description"]) == ("bigint", "varchar")
     assert "null while open" in columns["_cdc_to_ts"]["description"]
-    # Our own columns come from none of the source's.
+    # The project's own columns have no source column.
     assert orders["dagster/column_lineage"]["lineage"] == [
         {
             "columnName": column,
@@ -383,10 +383,10 @@ def test_a_warning_mapping_shows_the_record_and_lets_the_rest_pass(node: Callabl
     assert not failed(node("shop", "change_events")["checks"]["conservation"])
 
 
-def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_checks(
+def test_every_check_keeps_its_last_verdict_and_the_audit_evaluates_the_same_checks(
     story: Story, node: Callable[..., dict[str, Any]]
 ) -> None:
-    """Whatever run it is of; none is shown as skipped."""
+    """The verdict may be of any run; no check is shown as skipped."""
     assert story.outputs["audit"] == "SUCCESS", story.server_log[-3000:]
     assert story.commits["audit"] == story.commits["fixed"]
     audited = 0
@@ -425,7 +425,7 @@ def test_the_web_server_starts_without_warnings(story: Story) -> None:
             id="the graph of a feed",
         ),
         pytest.param(
-            # The last run with news of it was the one before the last.
+            # The last run that materialised it was the one before the last.
             "assets/shop/raw_records?view=overview",
             ["2 partitions of 1 topics are held up to their offsets; offsets left for later runs: 0; losses: 0"],
             id="an asset after a run without news",

@@ -1,4 +1,4 @@
-"""What a run tells Dagster: of what has news, and of nothing else."""
+"""Materialise in Dagster what a run changed, and nothing else."""
 
 import pytest
 from dagster import AssetCheckKey, AssetKey, ExecuteInProcessResult
@@ -34,7 +34,7 @@ def first_records() -> Stream:
 
 @pytest.fixture
 def both(job: Job) -> Job:
-    """Two feeds with the same records."""
+    """The job over two feeds with the same records."""
     for feed in ("shop", "crm"):
         job.add(feed, first_records().records, f"{feed}1.jsonl")
     return job
@@ -62,7 +62,7 @@ def test_a_run_without_new_records_materialises_nothing_and_repeats_its_verdicts
     assert idle.success
     assert materialised(idle) == []
     assert [page.stat().st_mtime_ns for page in pages] == made
-    # Time goes on without news.
+    # Time passes without new records.
     assert sorted(names(idle)) == sorted([stale, *((feed, *check) for feed in ("shop", "crm") for check in PLANNED)])
     assert both.verdicts() == verdicts
     first_evaluations = {
@@ -112,7 +112,7 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert [key for key in names(done) if key[0] == "shop"] == [("shop", "raw_records", "conservation")]
     assert [path[1] for path in materialised(done) if path[0] == "crm"][-1] == "quarantine"
     monkeypatch.setattr(raw_records, "records_taken", records_taken)
-    # Without news the last verdict stands, and the feed stays stopped until the audit of that check passes.
+    # Without new records the last verdict holds, and the feed stays stopped until the audit of that check passes.
     stopped = both.run()
     assert not stopped.success
     assert materialised(stopped) == []
@@ -121,12 +121,12 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert both.by_hand(AssetCheckKey(AssetKey(["shop", "raw_records"]), "conservation")).success
     again = both.run()
     assert again.success
-    # What was told stays told; the rest is told now.
+    # Materialisations of the killed run stay; the next run adds the missing ones.
     assert {path[:2] for path in materialised(again)} == {("shop", name) for name in STAGES[1:]}
 
 
 def test_a_verdict_is_read_behind_many_runs_that_ended_before_it(job: Job) -> None:
-    """Each of these runs plans the check `conservation`, and fails since the feed's folder is missing."""
+    """Each of these runs plans the check `conservation`, and fails because the feed's folder is missing."""
     job.add("shop", first_records().records)
     assert job.run("cdc_pipeline_shop").success
     shop, away = job.home / "shop", job.home / "away"
@@ -141,11 +141,11 @@ def test_a_verdict_is_read_behind_many_runs_that_ended_before_it(job: Job) -> No
 
 
 def test_a_strict_feed_fails_with_its_check_and_goes_on_failing_without_new_records(job: Job) -> None:
-    """After all of its work, and the other feed's run does not fail. A check that only warns does not count."""
+    """It fails after all of its work, and the other feed's run succeeds. A check that only warns does not count."""
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    strict: true\n"))
     stream = first_records()
-    # The code is VARCHAR's by no document.
+    # No document has this code for VARCHAR.
     stream.send(ROWS.insert(tso(21), 2, "b") | {"sqlType": {"id": -5, "v": 3}})
     stream.watermark(tso(30))
     job.add("shop", stream.records[:2], "1.jsonl")
@@ -164,7 +164,7 @@ def test_a_strict_feed_fails_with_its_check_and_goes_on_failing_without_new_reco
     assert rows_in(job.lake("shop").history("shop", "orders"), job.spark)
 
 
-def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(both: Job) -> None:
+def test_a_check_by_hand_examines_everything_or_repeats_the_last_verdict(both: Job) -> None:
     assert both.run().success
     raw, gate = AssetKey(["shop", "raw_records"]), AssetKey(["shop", "released_changes"])
     table = AssetKey(["shop", "history", "shop", "orders"])
@@ -183,7 +183,7 @@ def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(b
     assert set(both.verdicts().values()) == {"SUCCEEDED", "FAILED"}
 
 
-def test_a_check_that_only_a_run_can_tell_of_says_so(both: Job) -> None:
+def test_a_check_that_only_a_run_can_evaluate_says_so(both: Job) -> None:
     done = both.by_hand(AssetCheckKey(AssetKey(["shop", "released_changes"]), "late_events_seen_before"))
     assert not done.success
     (failure,) = failures(done).values()
@@ -191,7 +191,7 @@ def test_a_check_that_only_a_run_can_tell_of_says_so(both: Job) -> None:
 
 
 def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
-    """A table that appears, and its view again when columns came."""
+    """A new table gets a view, and a new column replaces it."""
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    views: cdc_news\n"))
     stream = first_records()

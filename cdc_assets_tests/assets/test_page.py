@@ -1,4 +1,4 @@
-"""What a person on call sees first: the gate's state in its order, and the page that a run makes."""
+"""Show first what a person on call asks: the gate's state, and the page that a run makes."""
 
 import logging
 from base64 import b64decode
@@ -27,7 +27,7 @@ from cdc_assets_tests.support import make_feed
 MAY = 1_714_521_600_000 << 18
 
 
-def test_what_somebody_on_call_asks_comes_first() -> None:
+def test_the_gates_state_comes_first_and_in_order() -> None:
     waits = Hold("shop", "orders", MAY, HoldReason.SCHEMA, 3, {"schema_version": 7})
     report = ReleaseReport(released=5, pending=4, watermarks={"late": MAY, "early": MAY + (1000 << 18)}, holds=[waits])
     status = describe_status(report, "f", datetime(2024, 5, 1, 0, 1, 30, tzinfo=UTC))
@@ -47,7 +47,7 @@ def test_without_watermarks_no_lag_is_made_up() -> None:
 
 
 def test_each_asset_says_how_far_it_is_and_what_to_do() -> None:
-    """In that order, with what the run did in between."""
+    """The state comes first, the next step last, and the run's work in between."""
     left = IngestReport(
         taken=3, left=7, held={"t": {"0": [0, 2], "1": [0, 0]}}, lost=["t 1: offsets 4 to 9 have expired"]
     )
@@ -128,10 +128,10 @@ def test_the_versions_of_a_table_by_day_are_drawn_from_the_second_day_on(tmp_pat
     assert len(bars) == 2
     low, high = (float(bar.get("height", "")) for bar in bars)
     assert round(high / low, 6) == 3
-    assert len(picture) < 10_000  # which Dagster keeps of each run
+    assert len(picture) < 10_000  # Dagster keeps this metadata of each run
 
 
-def test_of_many_tables_no_page_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_of_many_tables_gets_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDC_STATE", str(tmp_path / "state"))
     renewed(tmp_path, page.MOST_TABLES + 1)
     assert not page.build_page_path("f").exists()

@@ -1,4 +1,4 @@
-"""What a run keeps of the history tables that there are, and when it looks."""
+"""Keep the list of a feed's history tables, and refresh it after a release."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def test_the_table_list_follows_new_and_dropped_tables_after_a_release(lake: Lak
     write_progress(lake, Progress(1))
     assert run(lake) == [("sales", "a"), ("sales", "b")]
     log.rmdir()
-    assert len(run(lake)) == 2  # nothing new was released, and so nobody looks
+    assert len(run(lake)) == 2  # nothing new was released, so the list is not refreshed
     write_progress(lake, Progress(2))
     assert run(lake) == [("sales", "b")]
 
@@ -66,7 +66,7 @@ def test_another_lakehouse_is_not_mistaken_for_this_one(lake: Lakehouse, tmp_pat
     assert run(lake) == [("sales", "a")]
 
 
-def test_where_nothing_can_be_kept_the_run_goes_on_and_says_so(
+def test_a_run_goes_on_and_warns_if_it_cannot_write_the_list(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -1,7 +1,7 @@
-"""A feed in which everything happens once that a reader may ask about, in two runs; and what the source held, by hand.
+"""Run a feed in which everything happens once that a reader may ask about, in two runs; state what the source held.
 
-Repeats, a late event, pending ones, a held table, one that is left out, bad records and dates, a changed key, DDL, tables
-without a key, with a composite one of odd bytes, and with a widened column.
+The feed has duplicates, a late event, pending events, a blocked table, an excluded table, bad records and dates, a
+changed key, DDL, and tables without a key, with a composite key of odd bytes, and with a widened column.
 """
 
 from dataclasses import dataclass, replace
@@ -14,14 +14,14 @@ from cdc_assets.lakehouse.cursor import record_run
 from cdc_assets_tests.support import Chain, Record, Rows, Stream, ddl, dml, tso, watermark
 
 TYPES = {"id": "bigint", "v": "varchar", "d": "date", "w": "int"}
-# With columns that are called as what is told of changes.
+# The columns have the names of columns of changes.
 ODD = {"a": "varchar", "b": "varbinary", "n": "int", "key": "int", "commit_ts": "int", "op": "int"}
 WIDE = {"id": "bigint", "n": "int"}
 DAY, ZERO = "2024-02-29", "0000-00-00"
 # Every byte of a binary key, as Canal-JSON has it: as Latin-1 characters.
 BYTES = bytes(range(256)).decode("latin-1")
 ODD_TEXT = 'é"\\\n\t\x01/€'
-# What shop.odd.keys holds in the end.
+# The rows of shop.odd.keys in the end.
 ODD_ROWS = [
     {"a": ODD_TEXT, "b": bytes(range(256)), "n": 1, "key": 9, "commit_ts": 9, "op": 9},
     {"a": "", "b": b"", "n": 2, "key": 8, "commit_ts": 8, "op": 8},
@@ -35,19 +35,19 @@ def _row(key: int, v: str | None, *more: Any) -> dict[str, Any]:
 
 
 def order(op: str, at: int, row: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
-    """An event of shop.orders."""
+    """Return an event of shop.orders."""
     return dml(op, tso(at), row, TYPES, old=old)
 
 
 @dataclass(frozen=True)
 class Lived:
-    """The feed, and the records of which tests ask."""
+    """The feed, and its records by name."""
 
     it: Chain
     records: dict[str, Record]
 
 
-# What shop.orders held from each position on: id -> (v, d, w).
+# The rows of shop.orders from each position on: id -> (v, d, w).
 HELD: dict[int, dict[int, tuple[Any, ...]]] = {
     1: {},
     2: {1: ("one", DAY, None)},
@@ -120,7 +120,7 @@ def _keyless(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def live(spark: SparkSession, folder: Path) -> Lived:
-    """Run it."""
+    """Run the feed."""
     stream, records = Stream(2), dict[str, Record]()
     it = Chain(spark, folder, partitions=2, tables={"include": ["*.*"], "exclude": EXCLUDED})
     it.lake = replace(it.lake, feed=FEED)

@@ -1,4 +1,4 @@
-"""`cdc-assets inspect` and `init`: topics of every recorded encoder, mixed and broken topics, from a folder and a broker."""
+"""Run `cdc-assets inspect` and `init` on topics of every recorded encoder, and on mixed and broken topics."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from cdc_assets_tests.broker import TestBroker
 from cdc_assets_tests.support import RECORDED, Record, read_lines
 
 CLAIMS = "file:///srv/claims/out/public/claimcheck-files"
-# As the senders were set up when they were recorded: recorded/README.md.
+# The settings of the senders when they were recorded: recorded/README.md.
 SETTINGS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "canal-json": ("canal-json", {"tidb_extension": False}, set()),
     "canal-json_ext": ("canal-json", {"tidb_extension": True}, set()),
@@ -69,7 +69,7 @@ Lines = list[Record]
 
 
 def folder_of(configuration: str, into: Path) -> Path:
-    """A folder with all snapshots of one encoder's configuration; topics of different scenarios get different names."""
+    """Return a folder with all snapshots of one encoder's configuration, each scenario in topics of its own."""
     (recorded,) = RECORDED.glob(f"*/{configuration}")
     into.mkdir()
     for stream in sorted({path.name.partition(".")[0] for path in recorded.iterdir()}):
@@ -109,7 +109,7 @@ def test_messages_without_a_schema_ask_for_the_connectors_settings(
 
 
 def test_tables_keys_types_and_watermarks(tmp_path: Path) -> None:
-    """Of the recorded stream `orders`: the watermark and the columns as the recording's README and its DDL have them."""
+    """The expected watermark and columns are those of recorded/README.md and of the recorded DDL."""
     for configuration, types in (
         ("canal-json_ext", {"id": "bigint"}),
         ("open-protocol", {"id": "bigint"}),
@@ -174,7 +174,7 @@ def cut(value: bytes, rng: random.Random) -> bytes:
 
 
 def mixed(rng: random.Random, number: int) -> tuple[list[SampledRecord], bool]:
-    """Records of one topic in which something is wrong, and whether the protocol can still be told."""
+    """Return records of one topic in which something is wrong, and whether the protocol can still be recognised."""
     streams = rng.sample(BASES, 2)
     first, second = (read_lines(RECORDED / "ticdc" / stream)[:20] for stream in streams)
     records = [r for r in map(sampled, first) if r is not None]

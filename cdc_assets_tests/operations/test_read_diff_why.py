@@ -1,4 +1,4 @@
-"""What a feed is asked: its tables as of a position, what changed, why a row looks so. One small feed, run once."""
+"""Ask a feed for its tables as of a position, for changes, and why a row looks so. One small feed, run once."""
 
 import json
 import os
@@ -75,7 +75,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The feed: not to be changed."""
+    """The feed; tests do not change it."""
     return live(spark, tmp_path_factory.mktemp("lived"))
 
 
@@ -87,7 +87,7 @@ def table(lived: Lived, name: str = "orders") -> read.Table[Any]:
 
 
 def held_at(position: int) -> list[dict[str, Any]]:
-    """The rows of shop.orders as of a position, by hand."""
+    """Return the rows of shop.orders as of a position, by hand."""
     rows = HELD[max((p for p in HELD if tso(p) <= position), default=1)]
     named = [dict(zip(("id", "v", "d", "w"), (key, *row), strict=True)) for key, row in rows.items()]
     return comparable(r | {"d": None if r["d"] is None else date.fromisoformat(r["d"])} for r in named)
@@ -107,7 +107,7 @@ def test_a_missing_column(lived: Lived) -> None:
 
 
 def test_a_time_is_a_position(lived: Lived) -> None:
-    """Of several commits in one millisecond, as of its time all have happened."""
+    """If a millisecond has several commits, all of them have happened at its time."""
     eighth = datetime(2023, 11, 14, 22, 13, 20, 8_000, tzinfo=UTC)
     assert [parse_position(t) for t in (eighth, "2023-11-14T23:13:20.008999+01:00", "2023-11-14T22:13:20.008")] == [
         tso(9) - 1
@@ -119,7 +119,7 @@ def test_a_time_is_a_position(lived: Lived) -> None:
 
 
 def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
-    """From one to a later one; and each at the commit_ts at which it happened."""
+    """The changes between two positions, each at its own commit_ts."""
     orders = table(lived)
     for start in (0, 2, 5, 7, 11):
         for end in (end for end in (2, 5, 6, 8, 12) if end >= start):
@@ -144,8 +144,8 @@ def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
     ]
 
 
-def test_of_equal_rows_one_goes(lived: Lived) -> None:
-    """In a table without a key."""
+def test_a_delete_removes_one_of_equal_rows(lived: Lived) -> None:
+    """The table has no key."""
     logs = table(lived, "logs")
     assert [(c["commit_ts"], c["op"]) for c in logs.changes_between(0).to_pylist()] == [
         (tso(3), "insert"),
@@ -156,7 +156,7 @@ def test_of_equal_rows_one_goes(lived: Lived) -> None:
 
 
 def test_how_far_a_table_is_final(lived: Lived) -> None:
-    """The lower of the partitions' watermarks; and of a table that waits for a person, where it waits."""
+    """The lower of the partitions' watermarks; for a blocked table, the position of its hold."""
     orders, ledger = table(lived).final(), table(lived, "ledger").final()
     assert orders.position == tso(RELEASED) - 1
     assert orders.reason == "watermark of topic shop_changes"
@@ -204,7 +204,7 @@ def life(
     records: bool = False,
     lake: Lakehouse | None = None,
 ) -> RowLife:
-    """Told without a JVM."""
+    """Return what `why` says about a row, without a JVM."""
     return explain_row(lake or without_spark(lived), lived.it.feed, f"shop.{of}", key, at, with_messages=records)
 
 
@@ -217,7 +217,7 @@ def without_spark(lived: Lived) -> Lakehouse:
 
 
 def list_steps(explanation: RowLife) -> list[tuple[int, str, str, tuple[int, int] | None]]:
-    """Each step: commit_ts, fate, op, and partition and offset."""
+    """Return each step: commit_ts, fate, op, and partition and offset."""
     return [
         (s.commit_ts, str(s.fate), s.op, (s.record.partition, s.record.offset) if s.record else None)
         for s in explanation.steps
@@ -267,7 +267,7 @@ def test_a_life_newest_first(lived: Lived) -> None:
     assert newest == RUN, "histories are written in threads of their own"
 
 
-def test_what_it_was_at_a_position(lived: Lived) -> None:
+def test_why_explains_a_row_as_of_a_position(lived: Lived) -> None:
     row_life = life(lived, "2", at=tso(7))
     assert [(t[0], t[1]) for t in list_steps(row_life)] == [
         (tso(5), "duplicate"),
@@ -278,7 +278,7 @@ def test_what_it_was_at_a_position(lived: Lived) -> None:
     assert row_life.steps[1].until is None
 
 
-def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
+def test_why_shows_events_without_effect_and_unreadable_records(lived: Lived) -> None:
     row_life = life(lived, "3")
     assert list_steps(row_life) == [
         (tso(9), "no_effect", "update", at(lived, "nothing")),
@@ -295,7 +295,7 @@ def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
     assert life(lived, "2").undecoded == []
 
 
-def test_what_was_not_taken_and_why(lived: Lived) -> None:
+def test_why_shows_events_that_are_not_applied_with_the_reason(lived: Lived) -> None:
     late = life(lived, "9")
     assert list_steps(late) == [(tso(5), "late", "insert", at(lived, "late"))]
     assert f"below the watermark released before, {tso(10)} " in str(late.steps[0].reason)
@@ -345,7 +345,7 @@ def test_a_key_that_was_never_seen(lived: Lived) -> None:
 
 
 def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
-    """As JSON; as values, bytes in hexadecimal digits; and whole rows."""
+    """Keys as JSON, as values with bytes in hexadecimal digits, and complete rows."""
     hexadecimal = "0x" + bytes(range(256)).hex()
     for key in ([json.dumps([ODD_TEXT, BYTES])], [ODD_TEXT, hexadecimal]):
         (only,) = life(lived, *key, of="odd.keys").steps
@@ -361,7 +361,7 @@ def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
 
 
 def assert_one_fate_each(lived: Lived, lake: Lakehouse) -> None:
-    """Of all that came of any table, nothing is left out, and nothing is told twice."""
+    """Assert that every record of every table has exactly one fate."""
     events = lake.change_events
     place = ("topic", "partition", "offset")
     rows = events.fetch(events.files(kind="row"), "table", "key", "after", "before", *place).to_pylist()
@@ -381,7 +381,7 @@ def test_every_event_has_one_fate(lived: Lived) -> None:
 
 
 def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
-    """Versions stay, with the records that opened and ended them; whether the rest were repeats nothing tells any more."""
+    """Versions stay, with the records that opened and ended them; nothing shows whether other events were duplicates."""
     shutil.copytree(lived.it.lake.root, tmp_path / "trimmed")
     assert trim_changes(replace(lived.it.lake, root=str(tmp_path / "trimmed")), datetime(2100, 1, 1, tzinfo=UTC)) > 0
     lake = replace(without_spark(lived), root=str(tmp_path / "trimmed"))
@@ -421,7 +421,7 @@ def test_before_the_first_run(lived: Lived, tmp_path: Path) -> None:
 
 @pytest.fixture
 def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
-    """The tables as a run leaves them whose history stage failed at one: without a JVM."""
+    """The tables after a run whose history stage failed at one table: without a JVM."""
     shutil.copytree(lived.it.lake.root, tmp_path / "behind")
     lake = replace(without_spark(lived), root=str(tmp_path / "behind"))
     shutil.rmtree(lake.history("shop", "pairs").path)
@@ -429,12 +429,12 @@ def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
     return lake
 
 
-def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> None:
+def test_why_shows_changes_that_the_history_lacks_yet(lived: Lived, behind: Lakehouse) -> None:
     steps = explain_row(behind, lived.it.feed, "shop.pairs", ["1"]).steps
     assert [str(s.fate) for s in steps] == ["no_effect", "pending", "pending"]
     assert steps[1].reason == "It is released, and not in the history yet: the next run applies it to the history."
     assert find_final_position(behind, "shop", "pairs").position == -1
-    # The second release had no change of it, but a statement, which might be about it.
+    # The second release has no change of the table, but a statement that may concern it.
     ended = find_final_position(behind, "shop", "ended")
     assert ended.position == tso(11) - 1
     assert ended.reason == f"the next run applies the table's released changes from commit_ts {tso(11)} on"
@@ -470,8 +470,8 @@ def test_a_widened_history_is_explained_by_spark(lived: Lived) -> None:
     assert row_life.steps[0].types == {"id": "bigint", "n": "bigint"}
 
 
-def test_for_people(lived: Lived) -> None:
-    """As text and as markdown, in which no value makes a cell of its own."""
+def test_why_as_text_and_as_markdown(lived: Lived) -> None:
+    """In markdown, no value breaks a table's cells."""
     lines = format_text(life(lived, "3")).splitlines()
     assert lines[0].startswith('shop.orders (id) ["3"] of feed shop. The row is there, unchanged since ')
     assert "    w: NULL -> 7" in lines
@@ -485,7 +485,7 @@ def test_for_people(lived: Lived) -> None:
 
 @pytest.mark.extended
 def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
-    """The changefeed restarted, and the producer sent again: every record of a real encoder has its place."""
+    """The changefeed restarted and the producer sent again: every record of a real encoder has its place."""
     it = recorded("orders")
     lake = replace(it.lake, session=no_session)
     head, *lines = read_lines(RECORDED / "ticdc/truth/orders.history")
@@ -510,7 +510,7 @@ def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
 
 
 def test_without_watermarks(chain: Callable[..., Chain]) -> None:
-    """A repeat in the same run, and what came later than its time in a later one."""
+    """A duplicate in the same run, and a late event in a later run."""
     it, orders, stream = chain(tidb_extension=False), Rows(), Stream(2)
     one, two = orders.insert(tso(1), 1, "one"), orders.update(tso(3), 1, "three", "one")
     for message in (one, one, two):
@@ -540,7 +540,7 @@ def side(lived: Lived, position: int, of: str = "orders", root: str | None = Non
     return DiffSide(replace(lake, root=root) if root else lake, "shop", of, position)
 
 
-def test_between_two_positions(lived: Lived) -> None:
+def test_diff_between_two_positions(lived: Lived) -> None:
     difference = compare_rows(side(lived, tso(6)), side(lived, tso(12)))
     assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (1, 1, 1, {"w": 1})
     new, deleted = (
@@ -563,7 +563,7 @@ def test_between_two_positions(lived: Lived) -> None:
     assert (equal_rows.inserted, equal_rows.deleted, equal_rows.updated) == (0, 1, 0)
 
 
-def test_rows_with_keys_of_every_byte(lived: Lived) -> None:
+def test_diff_of_rows_with_keys_of_every_byte(lived: Lived) -> None:
     one, two = (side(lived, tso(at), "odd.keys") for at in (2, 4))
     difference = compare_rows(one, two)
     assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (2, 0, 0, {})
@@ -574,8 +574,8 @@ def test_rows_with_keys_of_every_byte(lived: Lived) -> None:
     assert [(c["op"], c["before"], c["after"]) for c in changes] == [("insert", None, row) for row in ODD_ROWS]
 
 
-def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
-    """One in which a row was changed by hand, one deleted, and a column is missing."""
+def test_diff_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
+    """In one of them a row was changed by hand, one deleted, and a column is missing."""
     shutil.copytree(lived.it.lake.root, tmp_path / "other")
     other = str(tmp_path / "other")
     assert compare_rows(side(lived, tso(12)), side(lived, tso(12), root=other)).is_equal
@@ -592,7 +592,7 @@ def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
 
 @pytest.fixture
 def at_home(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The feeds file and the lakehouse, where a user's commands find them."""
+    """The feeds file and the lakehouse, where a user's commands look for them."""
     source = f"{{recorded: '{lived.it.snapshots}', partitions: 2}}"
     entry = f"tidb_extension: true, views: cdc_shop, tables: {{exclude: {EXCLUDED}}}, source: {source}"
     (tmp_path / "feeds.yaml").write_text(f"feeds: {{{FEED}: {{protocol: canal-json, {entry}}}}}")
@@ -633,7 +633,7 @@ def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("at_home")
 def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the session's own catalog."""
+    """The catalog is the session's own."""
     assert cli.main(["views", FEED]) == 0
     assert cli.main(["views", FEED]) == 0, "again, as after a change of columns"
     names = capsys.readouterr().out.splitlines()
@@ -652,7 +652,7 @@ def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.
     assert table(lived).current().num_rows == 2, "what is dropped in the catalog stays in the lakehouse"
 
 
-# The command in a process of its own, as what a session's catalog is it cannot change.
+# The command runs in a process of its own, because a session cannot change its catalog.
 _VIEWS = """
 import sys
 from cdc_assets import cli
@@ -667,7 +667,7 @@ sys.exit(code)
 @pytest.mark.usefixtures("at_home")
 @pytest.mark.extended
 def test_views_in_a_hive_metastore(tmp_path: Path) -> None:
-    """The embedded one, Derby."""
+    """The metastore is the embedded one, Derby."""
     feeds = tmp_path / "feeds.yaml"
     warehouse = f"spark.sql.warehouse.dir: '{tmp_path / 'warehouse'}'"
     feeds.write_text(feeds.read_text() + f"\nspark: {{spark.sql.catalogImplementation: hive, {warehouse}}}\n")
@@ -717,7 +717,7 @@ def test_the_job_puts_the_answer_on_the_asset() -> None:
 
 
 def asked_for(page: str) -> list[str]:
-    """What a browser would fetch for a page."""
+    """Return what a browser would fetch for a page."""
     references: list[str] = []
 
     class Reader(HTMLParser):
@@ -730,7 +730,7 @@ def asked_for(page: str) -> list[str]:
     return references + re.findall(r"@import|url\(", page)
 
 
-def test_the_page_tells_what_needs_somebody(lived: Lived) -> None:
+def test_the_page_shows_what_needs_attention(lived: Lived) -> None:
     report = collect_report(lived.it.lake, lived.it.feed)
     records = [line for path in sorted(lived.it.snapshots.iterdir()) for line in path.read_text().splitlines()]
     assert report.counts["records"] == len(records)
@@ -801,7 +801,7 @@ def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_examples_that_ask_the_tables_run(
     page: str, recorded: Callable[[str], Chain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after `make demo`, whose feed shop has these records."""
+    """The feed shop has the records of `make demo`."""
     for made in Path(recorded("orders").lake.root).glob("*/f"):
         linked = tmp_path / "data/lakehouse" / made.parent.name
         linked.mkdir(parents=True)

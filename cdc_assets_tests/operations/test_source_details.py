@@ -1,4 +1,4 @@
-"""What `why` shows beside the row: the source of a message, both keys of a changed key, flags and character sets."""
+"""Show with `why` what messages state beside the row: their source, both keys of a changed key, flags, character sets."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ def lines_of(explanation: RowLife) -> Sequence[str]:
 
 
 def test_a_changed_key_in_one_message_of_canal(chain: Made) -> None:
-    """Official Canal sends it as one UPDATE; asked for either key, both are shown."""
+    """Canal sends one UPDATE; `why` shows both keys, whichever is given."""
     it, stream = chain(tidb_extension=False), Stream()
     types = {"id": "bigint", "v": "varchar"}
     head = {"_tidb": None, "id": 17, "ts": 1750000003120}
@@ -55,7 +55,7 @@ def test_a_changed_key_in_one_message_of_canal(chain: Made) -> None:
 
 
 def test_a_changed_key_in_two_messages_of_debezium(chain: Made) -> None:
-    """Each names the other's key in a header; asked for either key, the other half's record is shown."""
+    """Each message names the other's key in a header; `why` shows both records for either key."""
     it = chain(protocol="debezium")
     keys = {n: text(key_with_schema({"id": n})) for n in (1, 3)}
     place = source(40, seconds=2, query="UPDATE customers SET id = 3", thread=7)
@@ -106,7 +106,7 @@ def test_flags_of_open_protocol(chain: Made) -> None:
 
 @pytest.mark.parametrize("kind", ["BOOTSTRAP", "CREATE"])
 def test_character_sets_of_simple(chain: Made, kind: str) -> None:
-    """Of the schema that a message carried, whichever message it was."""
+    """They come from the schema that a message carried."""
     it, table, ts = chain(protocol="simple", partitions=1), Table(version=tso(1)), tso(2)
     schema = (
         table.bootstrap()

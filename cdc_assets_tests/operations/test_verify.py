@@ -1,4 +1,4 @@
-"""A history against the source's own rows: a real MariaDB server's. One small feed, run once."""
+"""Compare a history with the source's rows on a real MariaDB server. One small feed, run once."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ RELEASED = 100
 EVERY_BYTE = bytes(range(256))
 LONG = "12345678901234567890123456789012345678901234567890"  # digits
 
-# column: its type; a value as Canal-JSON has it, and in SQL; another in SQL; and both as people are shown them.
+# column: its type; a value in Canal-JSON and in SQL; another value in SQL; the text of both for people.
 KINDS: dict[str, tuple[str, str, str, str, str, str]] = {
     "i8": ("tinyint", "-128", "-128", "-127", "-128", "-127"),
     "u8": ("tinyint unsigned", "255", "255", "254", "255", "254"),
@@ -63,7 +63,7 @@ KINDS: dict[str, tuple[str, str, str, str, str, str]] = {
     "y": ("year", "2155", "2155", "1901", "2155", "1901"),
 }  # fmt: skip
 PLAIN, ODD, NULLS, COPIES = 1, 2, 3, 100
-# What other values the second row has; the first are no dates.
+# The second row's values; the first of them are no valid dates.
 ODD_VALUES = {
     "dt": ("0000-00-00", "'0000-00-00'"),
     "dtm": ("2023-02-30 00:00:00.000", "'2023-02-30'"),
@@ -80,7 +80,7 @@ PAIR_KEYS = [('é"\\\n\t/€', EVERY_BYTE), ("A", b""), ("[1]", b"\0")]
 
 
 def on_the_wire(type_text: str) -> str:
-    """As TiCDC names a type: without parameters."""
+    """Return the name that TiCDC gives a type: without parameters."""
     base = type_text.partition("(")[0].partition(" ")[0]
     return f"{base} unsigned" if " unsigned" in type_text else base
 
@@ -90,7 +90,7 @@ ODD_KEY = {"a": "varchar", "b": "varbinary", "n": "int"}
 
 
 def rows() -> dict[int, dict[str, tuple[str | None, str]]]:
-    """id -> column -> the value on the wire, and in SQL."""
+    """Return id -> column -> the value in messages, and in SQL."""
     values = {c: (wire, sql) for c, (_, wire, sql, *_) in KINDS.items()}
     made: dict[int, Any] = {PLAIN: values, ODD: values | ODD_VALUES, NULLS: dict.fromkeys(KINDS, (None, "NULL"))}
     return made | {COPIES + n: values for n in range(len(KINDS))}
@@ -102,7 +102,7 @@ def columns_sql() -> str:
 
 @pytest.fixture(scope="module")
 def feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    """The feed shop, run once: not to be changed."""
+    """The feed shop, run once; tests do not change it."""
     it, made = Stream(), Chain(spark, tmp_path_factory.mktemp("verified"))
     made.lake = replace(made.lake, feed="shop")
     it.send(ddl(f"CREATE TABLE kinds (id BIGINT PRIMARY KEY, {columns_sql()})", tso(1), table="kinds"))
@@ -134,7 +134,7 @@ def feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain
 
 @pytest.fixture
 def source(mariadb_server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> MariaDB:
-    """The mariadb_server with the rows that the feed tells of."""
+    """The MariaDB server with the rows that the feed's messages state."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
     mariadb_server.run(
@@ -169,7 +169,7 @@ def no_session() -> SparkSession:
 
 
 def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verification:
-    """Without a JVM."""
+    """Verify a table, without a JVM."""
     lake = replace(feed.lake, session=no_session)
     return verify_history(lake, feed.feed, ("shop", table), ServerAddress.from_jdbc_url(source.url), at, samples)
 
@@ -211,7 +211,7 @@ def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> N
 
 
 def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In several chunks, each looked at by itself. Values that two rows have swapped come to another sum."""
+    """The rows are in several chunks; values that two rows have swapped change the digest."""
     monkeypatch.setattr(compare, "_ROWS_A_CHUNK", 4)
     monkeypatch.setattr(differences, "_MAX_ROWS_IN_MEMORY", 1)
     source.run(
@@ -239,7 +239,7 @@ def test_as_of_an_older_position(feed: Chain, source: MariaDB) -> None:
 
 @pytest.mark.extended
 def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
-    """Letter case tells keys apart, whatever the collation; and one that the source alone has is found in the events."""
+    """Keys differ in letter case, whatever the collation; a key that only the source has is looked up in the events."""
     source.run("UPDATE `odd.pairs` SET a = 'a' WHERE a = 'A'", "UPDATE `odd.pairs` SET n = 9 WHERE b = x'00'")
     result = against(feed, source, "odd.pairs")
     assert result.counts == {"missing": 1, "extra": 1, "changed": 1}
@@ -252,7 +252,7 @@ def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
 
 
 def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which only Spark reads: in several parts."""
+    """Only Spark reads it, in several parts."""
     monkeypatch.setattr(query, "_ROWS_A_BATCH", 1)
     source.run("UPDATE totals SET n = n + 1 WHERE id > 0", "INSERT INTO totals VALUES (9, NULL)")
     names, at = ("shop", "totals"), tso(RELEASED) - 1
@@ -269,7 +269,7 @@ def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monk
 
 
 def test_equal_rows_are_counted(feed: Chain, source: MariaDB) -> None:
-    """In a table without a key, where a third one is missing, and another row."""
+    """The table has no key; one of three equal rows is missing, and another row."""
     source.run("INSERT INTO logs VALUES (1, 'twice'), (2, NULL)")
     result = against(feed, source, "logs")
     assert result.counts == {"missing": 2, "extra": 0, "changed": 0}
@@ -338,7 +338,7 @@ LEAST, LARGEST = f"0.{'0' * 29}1", f"{'9' * 35}.{'9' * 30}"
 def test_texts_are_those_of_the_server(
     kind: str, held: pa.DataType, values: list[Any], texts: list[str | None]
 ) -> None:
-    """Doubles as CAST AS DECIMAL(65,30) gives them, which cuts off at its largest; as a MariaDB server answered."""
+    """CAST AS DECIMAL(65,30) cuts doubles off at its largest value; the texts come from a MariaDB server."""
     form = canonical_form(kind, held)
     assert isinstance(form, CanonicalForm)
     assert form.text(pa.array(values, held)).to_pylist() == [None if t is None else t.encode() for t in texts]
@@ -378,7 +378,7 @@ def test_the_command(source: MariaDB, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("home")
-def test_what_the_source_refuses_is_one_line(
+def test_an_error_of_the_source_is_one_line(
     source: MariaDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["verify", "shop", "shop.orders", "--jdbc", source.url]
@@ -406,7 +406,7 @@ def test_a_snapshot_stays_as_it_is(source: MariaDB) -> None:
 
 
 class Servers:
-    """A connection that notes what it is asked, and answers as a server of a version."""
+    """A connection that records the queries, and answers as a server of a version."""
 
     def __init__(self, version: str) -> None:
         self.asked: list[str] = []
@@ -430,7 +430,7 @@ class Servers:
 
 
 def test_tidb_is_asked_as_of_the_position() -> None:
-    """With the logical part of the TSO."""
+    """The position has the logical part of the TSO."""
     server: Any = Servers("8.0.11-TiDB-v8.5.1")
     taken = DatabaseSnapshot(server, tso(5, 3))
     assert server.asked[-1] == f"SET SESSION tidb_snapshot = '{tso(5, 3)}'"
@@ -440,8 +440,8 @@ def test_tidb_is_asked_as_of_the_position() -> None:
 @pytest.mark.parametrize(
     ("version", "status"), [("8.0.36", "MASTER"), ("8.4.3-log", "BINARY LOG"), ("5.7.44", "MASTER")]
 )
-def test_mysql_tells_the_binlog_before_and_after_the_snapshot(version: str, status: str) -> None:
-    """Without a lock."""
+def test_mysql_states_the_binlog_before_and_after_the_snapshot(version: str, status: str) -> None:
+    """The snapshot takes no lock."""
     server: Any = Servers(version)
     assert DatabaseSnapshot(server, 0).description == "MySQL as it is now, at binlog binlog.000002:157"
     asked = [sql for sql in server.asked if sql != "SELECT VERSION()"]

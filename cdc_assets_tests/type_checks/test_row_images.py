@@ -91,18 +91,18 @@ def test_statements_of_one_second_in_two_topics_are_in_the_order_of_their_effect
 
 
 def test_offsets_and_not_clocks_order_rows_and_statements() -> None:
-    """A row carries the time of its statement's begin: one that waited for a lock is older than the ALTER before it."""
+    """A row has the time at which its statement began: one that waited for a lock is older than the ALTER before it."""
     dropped = statement(50, "id title", 5)
     assert lacking([rows("id", "title", at=(40, 41), offsets=(6, 7))], [CREATED, dropped]) == []
     assert lacking([rows("id", "title", at=(40, 61), offsets=(6, 7))], [CREATED, dropped]) == []
     assert lacking([rows("id", "title", at=(60, 61), offsets=(3, 4))], [CREATED, dropped]) == [("body", 60)]
-    # Of another partition only the clock tells.
+    # For another partition, only the clock gives the order.
     elsewhere = statement(50, "id title", 5, topic="other")
     assert lacking([rows("id", "title", at=(40, 41))], [CREATED, elsewhere]) == []
     assert lacking([rows("id", "title", at=(60, 61))], [CREATED, elsewhere]) == []
 
 
-def test_rows_that_come_again_are_those_of_before_the_statement() -> None:
+def test_repeated_rows_count_as_rows_before_the_statement() -> None:
     added = statement(50, "id title body tag", 5)
     assert lacking([rows(*COMPLETE, at=(20, 40), offsets=(8, 9))], [CREATED, added]) == []
     assert lacking([rows(*COMPLETE, at=(20, 40), offsets=(2, 9))], [CREATED, added]) == []
@@ -131,12 +131,12 @@ def test_debezium_may_stamp_a_statement_later_than_the_rows_after_it() -> None:
 def test_rows_without_a_table_schema_are_compared_with_each_other(sending: Sending) -> None:
     complete, part = rows(*COMPLETE, at=(1, 4)), rows("id", "title", at=(5, 9))
     assert lacking([complete, part], [], sending) == [("body", 5)]
-    # Another run has seen it.
+    # An earlier run has seen the column.
     assert lacking([part], [], sending, "id", "title", "body") == [("body", 5)]
-    # So looks a column that a statement adds which the feed has not got.
+    # Rows look like this if a statement that adds a column is missing in the feed.
     assert lacking([rows("id", "title", at=(1, 4)), rows(*COMPLETE, at=(5, 9))], [], sending) == []
     assert lacking([rows("id", "title", at=(1, 8)), rows(*COMPLETE, at=(5, 9))], [], sending) == [("body", 1)]
-    # A statement between them may have dropped it, even one of a table that nobody knows.
+    # A statement between the rows may have dropped the column, even a statement that is not understood.
     assert lacking([complete, part], [statement(5, None, 5)], sending) == []
 
 
@@ -162,7 +162,7 @@ def test_a_row_that_cannot_be_placed_is_refused_whatever_others_have() -> None:
 
     assert needed(rows("title", "body", at=(2, 3), keyed=False)) == [("id", True)]
     assert needed(rows("title", "body", at=(2, 3), key=["id"])) == [("id", True), ("id", False)]
-    # The key of Debezium's record is whole, whatever columns the row is left without.
+    # The key of Debezium's record is complete, whatever columns the row lacks.
     assert needed(rows("title", "body", at=(2, 3), key=["id"]), DEBEZIUM) == [("id", False)]
 
 
@@ -232,7 +232,7 @@ def added_at(position: int) -> dict[str, Any]:
         (None, [("body", 6)]),
     ],
 )
-def test_the_binlog_tells_rows_before_a_statement_that_waited(log: LogSpan | None, missing: list[Any]) -> None:
+def test_the_binlog_orders_rows_before_a_statement_that_waited(log: LogSpan | None, missing: list[Any]) -> None:
     created = statement(1, "id title", topic="changes")
     lacking_rows = rows("id", "title", at=(6, 8), log=log)
     assert lacking([lacking_rows, rows(*COMPLETE, at=(9, 9))], [created, added_at(500)], DEBEZIUM) == missing

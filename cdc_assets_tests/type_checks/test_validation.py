@@ -1,4 +1,4 @@
-"""pandera over observations: which rules each row breaks."""
+"""Validate observations with pandera: which rules each row breaks."""
 
 import subprocess
 import sys

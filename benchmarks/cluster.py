@@ -1,6 +1,7 @@
-"""What the driver needs while many events pass on a standalone cluster: nothing of it may follow how many they are.
+"""Measure what the driver needs for many events on a standalone cluster, which must not grow with their number.
 
-python -m benchmarks.cluster MASTER FOLDER     (a folder that `benchmarks.stages.prepare` made): the driver's process
+python -m benchmarks.cluster MASTER FOLDER     (a folder that `benchmarks.stages.prepare` made): the driver's
+process
 """
 
 import json
@@ -31,11 +32,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Passed:
-    """What one driver told.
+    """What one driver measured.
 
     Attributes:
-        stages: each with what the driver's process, its JVM and its Python, used.
-        versions: of the history.
+        stages: each stage, with what the driver's process, its JVM and its Python, used.
+        versions: the versions of the history.
     """
 
     stages: list[Timing]
@@ -43,7 +44,7 @@ class Passed:
 
 
 def measure(bench: Bench) -> Section | None:
-    """All events in one run, by a driver in a process of its own, on two executors of one core."""
+    """Process all events in one run, by a driver in a process of its own, on two executors of one core."""
     events = bench.form.cluster
     if events is None:
         return None
@@ -78,7 +79,7 @@ def _driven(master: str, place: Place) -> Passed:
 
 
 def main() -> None:
-    """Run the stages, and tell on stdout what they took."""
+    """Run the stages, and print what they took."""
     master, place = sys.argv[1], Place(Path(sys.argv[2]))
     spark = spark_session({"spark.master": master, **_SETTINGS}, Store(locations=(str(place.root),)))
     stages = run_stages(spark, place)

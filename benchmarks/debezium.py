@@ -1,4 +1,4 @@
-"""The generated stream of `generate`, event for event, as Debezium's connector would carry it: with its schema."""
+"""Write the generated stream of `generate` as Debezium's connector would, with a schema in each record."""
 
 import base64
 import json
@@ -65,7 +65,7 @@ _KEY_SCHEMA = {"type": "struct", "fields": [_field("id")], "optional": False, "n
 
 
 def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded Debezium lines from `offset` on; without the watermarks, which it has not."""
+    """Return recorded Debezium lines, from `offset` on, for Canal-JSON lines; Debezium has no watermarks."""
     offsets = Counter[int]()
     for text in lines:
         line = json.loads(text)

@@ -1,4 +1,4 @@
-"""The same events in each protocol, decoded: what an event costs, beside Canal-JSON."""
+"""Decode the same events in each protocol, to compare the cost of an event."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ _OTHERS: dict[str, tuple[_Translation, dict[str, str]]] = {
 
 
 def measure(bench: Bench) -> Section:
-    """Take the records in once, and decode them again and again, the protocols in turn."""
+    """Ingest the records once, and decode them several times, the protocols in turn."""
     bench.say(f"{bench.form.decoding:,} events in each protocol, decoded ...")
     recorded = bench.folder / "decoding.jsonl"
     generate.write(recorded, bench.form.decoding)
@@ -54,7 +54,7 @@ def measure(bench: Bench) -> Section:
 def _taken_in(
     bench: Bench, name: str, recorded: Path, translate: _Translation | None, settings: dict[str, object]
 ) -> Place:
-    """A feed of the protocol, with the events as its raw records."""
+    """Return a feed of the protocol, with the events as its raw records."""
     place = prepare(bench.again(f"decoding {name}"), None, **settings)
     with recorded.open() as lines, (place.snapshots / "events.jsonl").open("w") as out:
         translated = (
@@ -66,7 +66,7 @@ def _taken_in(
 
 
 def _decode(bench: Bench, name: str, place: Place) -> tuple[Timing, int]:
-    """Decode all raw records into a new table; and how many events these are."""
+    """Decode all raw records into a new table; return the number of events."""
     lake, feed = place.lake(bench.spark), place.feed()
     shutil.rmtree(lake.change_events.path, ignore_errors=True)
     reports: list[DecodeReport] = []

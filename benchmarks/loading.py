@@ -1,4 +1,4 @@
-"""An initial load out of a dump, beside the same files appended to a Delta table by `spark.read.csv`."""
+"""Measure an initial load from a dump, beside the same files appended to a Delta table by `spark.read.csv`."""
 
 import math
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ _HEADER = ",".join(f'"{name}"' for name in _NAMES)
 
 @dataclass(frozen=True)
 class _Form:
-    """How the rows are written: what begins a file, a row (`n`: its number), and what ends one, and the last of a file."""
+    """How the rows are written: the beginning of a file and of a row (`n`: its number), the end of a row and a file."""
 
     name: str  # as in the feeds file
     suffix: str
@@ -51,7 +51,7 @@ _FORMS = (
 
 
 def measure(bench: Bench) -> Section:
-    """In turn, into tables that are not there; then the same rows in many files; then fewer of them in other forms."""
+    """Load into new tables; then the same rows from many files; then fewer rows in other forms."""
     rows, fewer_rows = bench.form.loaded, min(bench.form.loaded, _MOST)
     cases = [(_PLAIN, rows, _FILES), (_PLAIN, rows, _MANY_FILES), *((form, fewer_rows, _FILES) for form in _FORMS)]
     timings, ratios = [], []
@@ -71,7 +71,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _measured(bench: Bench, form: _Form, rows: int, files: int, label: str) -> tuple[list[Timing], list[Timing]]:
-    """Of some rounds the loads, and the plain appends."""
+    """Return the timings of the loads, and of the plain appends, over some rounds."""
     dump = _dumped(bench, form, rows, files)
     csv = dump if form.name == _PLAIN.name else _dumped(bench, _FORMS[0], rows, files)
     mine: list[Timing] = []
@@ -86,7 +86,7 @@ def _measured(bench: Bench, form: _Form, rows: int, files: int, label: str) -> t
             f"  {label}: {second.seconds:.1f} s, plain {first.seconds:.1f} s; "
             f"processor {second.cpu_seconds:.1f} s, plain {first.cpu_seconds:.1f} s"
         )
-        if number or not bench.form.load_rounds:  # the first of all compiles
+        if number or not bench.form.load_rounds:  # the first round compiles
             mine.append(second)
             plain.append(first)
     return mine, plain
@@ -98,7 +98,7 @@ def _append(bench: Bench, dump: Path, number: int) -> None:
 
 
 def _dumped(bench: Bench, form: _Form, rows: int, files: int) -> Path:
-    """A dump of so many rows in so many files."""
+    """Return the folder of a dump with these numbers of rows and files."""
     dump = bench.again(f"dump-{form.name}-{files}")
     dump.mkdir(parents=True)
     (dump / "bench.orders-schema.sql").write_text(_CREATE)

@@ -1,4 +1,4 @@
-"""The figures as tables, printed and kept below benchmarks/results/ as Markdown and JSON."""
+"""Print the figures as tables, and keep them below benchmarks/results/ as Markdown and JSON."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def write_report(folder: Path | None, form: Form, sections: list[Section]) -> No
 
 
 def section_text(section: Section) -> str:
-    """One section, in Markdown."""
+    """Return one section in Markdown."""
     lines = [f"## {section.title}", "", section.text, ""]
     lines += [
         "| step | seconds | CPU s | Spark jobs | peak JVM MB | and Python |",

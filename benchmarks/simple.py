@@ -1,4 +1,4 @@
-"""The generated stream of `generate`, event for event, as TiCDC's Simple Protocol would carry it, in JSON and in Avro."""
+"""Write the generated stream of `generate` as TiCDC's Simple Protocol would, in JSON and in Avro."""
 
 import base64
 import json
@@ -27,12 +27,12 @@ _BRANCH = {column[0]: column[-1] for column in _COLUMNS}
 
 
 def json_lines(lines: Iterable[str], _: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded lines of Simple in JSON, at the same offsets."""
+    """Return recorded lines of Simple in JSON for Canal-JSON lines, at the same offsets."""
     return _translated(lines, lambda message: json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def avro_lines(lines: Iterable[str], _: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded lines of Simple in Avro, at the same offsets."""
+    """Return recorded lines of Simple in Avro for Canal-JSON lines, at the same offsets."""
     return _translated(lines, _avro)
 
 
@@ -146,7 +146,7 @@ def _long(number: int) -> bytes:
     return bytes(out)
 
 
-# The branches of the union of values, by name: their numbers, and how they are written.
+# Branch of the union of values -> its number, and how its values are written.
 _BRANCHES: dict[str, tuple[int, Callable[[Any], bytes]]] = {
     "long": (1, lambda value: _long(int(value))),
     "double": (3, lambda value: struct.pack("<d", float(value))),

@@ -1,4 +1,4 @@
-"""Small runs: 50 changes to one table, to one of 200 columns, to each of several; beside plain appends and MERGEs."""
+"""Measure small runs: 50 changes to one table, to a wide one, to each of several; beside plain appends and MERGEs."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ class _Case:
         self.new_changes: list[Change] = []
 
     def run(self, *, counted: bool) -> None:
-        """The next step through the job; and the one after it through the stages alone, which tells them apart."""
+        """Run the next step through the job, and the one after it through the stages, each timed."""
         self.new_changes = self.changes.write(self.place.snapshots)
         job, history = run_job(self.bench.spark, self.place, f"{self.name}, job")
         self.changes.write(self.place.snapshots)
@@ -38,11 +38,11 @@ class _Case:
             self.stages.append(stages)
 
     def idle(self) -> Timing:
-        """A run of the job that finds nothing new."""
+        """Run the job without new records."""
         return run_job(self.bench.spark, self.place, f"{self.name}, job without news")[0]
 
     def lines(self) -> list[Timing]:
-        """What came of the runs."""
+        """Return the timings of the runs."""
         steps = medians(self.stages)
         step_timings = [Timing(f"{self.name}, {t.name}", t.seconds, t.cpu_seconds, t.jobs) for t in steps]
         return [median(self.jobs), median(self.histories), *step_timings, total(steps, f"{self.name}, all stages")]

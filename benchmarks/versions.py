@@ -1,4 +1,4 @@
-"""Changes into a table that has many versions already."""
+"""Measure changes into a table that has many versions already."""
 
 import math
 
@@ -13,12 +13,12 @@ from cdc_assets.stages import HISTORY
 
 _ALLOWED = 2.5
 _TABLE = ("bench", "orders")
-_CLOSED = 2  # versions to each open one
+_CLOSED = 2  # versions for each open one
 _FILE = 250_000  # versions
 
 
 def measure(bench: Bench) -> Section:
-    """Tables of each size, then the same changes into each of them, in turn."""
+    """Apply the same changes to tables of each size, in turn."""
     form = bench.form
     places = {size: _with_versions(bench, size) for size in form.versions}
     rounds: dict[int, list[list[Timing]]] = {size: [] for size in form.versions}
@@ -55,7 +55,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _with_versions(bench: Bench, size: int) -> Place:
-    """A feed whose table has so many versions: made by the pipeline of one row, then filled up at once with others."""
+    """Return a feed whose table has a number of versions: the pipeline made one row, and the rest was filled in."""
     bench.say(f"A table of {size:,} versions ...")
     place, keys = prepare(bench.again(f"versions-{size}")), size // (1 + _CLOSED)
     generate.write_updates(place.snapshots / "begin.jsonl", 1, keys, 0)
@@ -86,7 +86,7 @@ def _with_versions(bench: Bench, size: int) -> Place:
         "amount": F.rand(2) * 10_000,
     }
     numbered = bench.spark.range(1, keys + 1).crossJoin(bench.spark.range(1 + _CLOSED).toDF("number"))
-    # Not in the order of their keys: runs write files that reach from the first key to the last.
+    # Not in key order, because the files of runs reach from the first key to the last.
     spread = numbered.repartition(math.ceil(size / _FILE), F.xxhash64("id", "number"))
     rows = spread.select(*[made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in columns])
     table = history.with_schema(columns, {})

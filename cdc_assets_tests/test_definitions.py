@@ -1,4 +1,4 @@
-"""The Dagster graph, loaded from the real definitions: what stands in it, and what each job takes of it."""
+"""Load the Dagster graph from the real definitions: check its assets, and what each job selects."""
 
 import json
 import re
@@ -78,7 +78,7 @@ Load = Callable[..., Definitions]
 
 
 def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> None:
-    """Leave what a run leaves of the history tables that it found."""
+    """Write the table list that a run writes."""
     (home / ".cdc_state").mkdir(exist_ok=True)
     (home / f".cdc_state/{feed}.json").write_text(
         json.dumps({"root": root, "release": 1, "tables": tables, "blocked": []})
@@ -89,7 +89,7 @@ def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> Non
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Load the definitions, as Dagster does, for the text of a feeds file and the history tables of shop."""
 
-    # They shorten tracebacks when the feeds file is wrong: not for the rest of the tests.
+    # The definitions shorten tracebacks if the feeds file is wrong; undo this for other tests.
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
     def fresh(feeds: str = TWO_FEEDS, histories: list[tuple[str, str]] | None = None) -> Definitions:
@@ -142,7 +142,7 @@ def test_each_feed_is_one_chain(load: Load) -> None:
         ("protocol: debezium", "mysql"),  # Debezium's, or TiCDC's
     ],
 )
-def test_a_source_is_called_what_the_settings_tell_of_it(load: Load, settings: str, kind: str) -> None:
+def test_a_source_has_the_kind_that_the_settings_show(load: Load, settings: str, kind: str) -> None:
     feeds = f"\nfeeds:\n  shop:\n    {settings}\n    source: {{recorded: shop}}\n"
     assets = graph(load(feeds, histories=[("sales", "orders")]))
     assert assets.get(AssetKey(["shop", "source", "sales", "orders"])).kinds == {kind}
@@ -162,7 +162,7 @@ def test_each_asset_has_a_description_a_group_kinds_and_owners(load: Load) -> No
         assert "deltalake" in node.kinds
         assert node.owners == owners[key.path[0]]
         assert node.code_version
-        # A run tells of the history tables that it touched, and plans none.
+        # A run reports the history tables that it wrote, and plans none.
         assert node.is_executable == (len(key.path) == 2)
     assert assets.get(AssetKey(["shop", "change_events"])).kinds == {"pyspark", "deltalake"}
 
@@ -224,7 +224,7 @@ def test_without_a_table_list_no_history_table_is_an_asset_and_nothing_fails(
 ) -> None:
     (tmp_path / ".cdc_state").mkdir()
     (tmp_path / ".cdc_state/shop.json").write_text(kept)
-    (tmp_path / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)  # which nobody looks at
+    (tmp_path / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)  # which is not read
     assert graph(load()).get_all_asset_keys() == stages("shop") | stages("crm")
 
 
@@ -243,7 +243,7 @@ CHECKS = {
     "released_changes": {"conservation": True, "watermark_progress": False, "late_events_seen_before": False},
     "quarantine": {"nothing_quarantined": False},
 }
-# Those that can look over everything that the tables hold.
+# The checks that can examine everything in the tables.
 AUDITED = {
     ("raw_records", "conservation"),
     ("change_events", "conservation"),
@@ -279,10 +279,10 @@ def test_each_check_says_what_to_do_when_it_fails(load: Load, feeds: str) -> Non
         assert re.search(r"\. If (not|one|none|it|the)\b.*[,:] ", assets.get_check_spec(key).description), key
 
 
-def test_the_pipeline_plans_each_stage_and_what_each_run_checks_the_audit_what_can_look_over_everything(
+def test_the_pipeline_and_the_audit_plan_their_checks(
     load: Load,
 ) -> None:
-    """A check that a run plans and does not evaluate shows as skipped: the pipeline plans those of each run alone."""
+    """Dagster shows a planned check without an evaluation as skipped, so each job plans only its own."""
     loaded = load(histories=[("sales", "orders")])
     pipeline = loaded.resolve_job_def("cdc_pipeline").asset_layer
     assert set(pipeline.selected_asset_keys) == stages("shop") | stages("crm")
@@ -354,7 +354,7 @@ def test_the_histories_of_a_feed_with_verify_are_compared_on_its_schedule_and_no
 
 
 def test_comparisons_are_in_a_pool_of_their_own(load: Load) -> None:
-    """They wait for runs of the pipeline: one at a time, so that they take one place in the queue, and none of a feed."""
+    """They wait for runs of the pipeline. With one at a time they take one place in the queue, and none of a feed."""
     nodes = load(VERIFIED, histories=[("sales", "orders")]).resolve_job_def("verify_shop").nodes
     assert {node.name: node.definition.pools for node in nodes} == {"shop__source_comparison": {"verify"}}
 
@@ -411,7 +411,7 @@ def test_alerts_are_running_sensors_if_a_webhook_is_configured(load: Load) -> No
     }
 
 
-def test_freshness_is_checked_where_the_feeds_file_says_how_much(load: Load) -> None:
+def test_freshness_is_checked_if_the_feeds_file_sets_it(load: Load) -> None:
     assets = graph(load(LIVE))
     spec = assets.get_check_spec(AssetCheckKey(AssetKey(["live", "released_changes"]), "watermark_freshness"))
     assert not spec.blocking
@@ -500,7 +500,7 @@ print(len(repository.asset_graph.get_all_asset_keys()))
 
 
 def test_fifty_feeds_load_without_java_jars_network_lakehouse_and_changes(tmp_path: Path) -> None:
-    """How long it takes, `make bench` measures."""
+    """`make bench` measures the time."""
     live = LIVE.removeprefix("\nfeeds:\n")
     (tmp_path / "feeds.yaml").write_text("feeds:\n" + "".join(live.replace("live:", f"f{n}:") for n in range(50)))
     for n in range(50):

@@ -1,4 +1,4 @@
-"""What users read: links lead somewhere, every page is found from the README, examples and the list of checks are right.
+"""Check what users read: links, the README's list of pages, examples, and the list of checks.
 
 The examples that ask tables are run by operations/test_read_diff_why.py.
 """
@@ -25,7 +25,7 @@ _NAMED = "feeds: {shop: {protocol: simple, source: {recorded: x}}}\n"
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """The files that a page leads to, each with the heading in it, "" without."""
+    """Return the files to which a page links, each with the heading in it, "" without one."""
     targets = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
     return [
         ((page.parent / name).resolve() if name else page, heading) for name, heading in targets if "://" not in name
@@ -33,7 +33,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
 
 
 def headings(page: Path) -> set[str]:
-    """The headings of a page as links name them."""
+    """Return the headings of a page as links name them."""
     texts = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in texts}
 
@@ -97,7 +97,7 @@ def test_the_page_of_checks_has_every_check_and_no_other(tmp_path: Path, monkeyp
 
 
 def has_test(test: str) -> bool:
-    """Whether a test is there, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
+    """Return whether a test exists, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
     file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()
     text = (TESTS / file).read_text("utf-8")
     if function:

@@ -1,4 +1,4 @@
-"""The jars: from the cache without network, fetched once, and none but those that are pinned."""
+"""Find the jars in the cache without network, fetch them once, and accept only the pinned ones."""
 
 import hashlib
 import subprocess
@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository in a folder, with the one jar that is pinned."""
+    """A repository in a folder, with the one pinned jar."""
     repository = tmp_path / "repository"
     repository.mkdir()
     (repository / "thing-1.0.jar").write_bytes(b"the jar")
@@ -72,7 +72,7 @@ def test_another_jar_under_the_same_name_is_refused_and_not_kept(cache: Path, on
     assert list(cache.iterdir()) == []
 
 
-def test_a_jar_that_nobody_has_says_what_to_do(cache: Path, one_jar: Path) -> None:
+def test_the_error_of_an_unavailable_jar_says_what_to_do(cache: Path, one_jar: Path) -> None:
     one_jar.unlink()
     with pytest.raises(RuntimeError, match=r"org\.example:thing:1\.0 could not be fetched into .*CDC_IVY_SETTINGS"):
         jars.ensure_jars()

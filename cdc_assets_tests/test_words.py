@@ -1,4 +1,4 @@
-"""The names and sizes that style rules ask for: terms of the glossary, names that say what they hold, unique class names."""
+"""Check the names and sizes that the style rules set: terms of the glossary, names of values, unique class names."""
 
 import ast
 import re
@@ -64,7 +64,7 @@ def test_names_say_what_they_hold(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_column_names_say_what_they_hold(module: Path) -> None:
-    """Columns and keys stand in the code as texts. `whole` is a value of the setting `snapshots`."""
+    """Columns and keys are texts in the code. `whole` is a value of the setting `snapshots`."""
     texts = {node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant)}
     assert (texts & RIDDLES) - {"whole"} == set()
 

@@ -1,4 +1,4 @@
-"""Every stage of a feed once, in a process of its own, with the settings that nobody has set: what memory a run needs.
+"""Run every stage of a feed once, in a process of its own with default settings, to measure the memory of a run.
 
 python -m benchmarks.alone FOLDER     (a folder that `benchmarks.stages.prepare` made)
 """
@@ -15,16 +15,16 @@ from cdc_assets.spark.session import spark_session
 
 
 def in_own_process(place: Place, name: str) -> Timing:
-    """Run the stages over a place so."""
+    """Run the stages over a place in a process of its own, and return what they took."""
     command = [sys.executable, "-m", "benchmarks.alone", str(place.folder)]
     cwd = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Timing(**told | {"name": name})
+    timing_fields = json.loads(done.stdout.splitlines()[-1])
+    return Timing(**timing_fields | {"name": name})
 
 
 def main() -> None:
-    """Run them, and tell on stdout what they took."""
+    """Run the stages, and print what they took."""
     spark = spark_session()
     taken = total(run_stages(spark, Place(Path(sys.argv[1]))), "all stages")
     spark.stop()

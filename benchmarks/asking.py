@@ -1,4 +1,4 @@
-"""Questions about one row, and between two positions, of a feed that has much."""
+"""Measure questions about one row, and between two positions, of a feed with many versions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +25,7 @@ _EACH = 3  # versions of a key
 
 
 def measure(bench: Bench) -> Section:
-    """Feeds of so many versions, as many events and as many released changes; no process has a JVM for what is timed."""
+    """Measure feeds with these numbers of versions, events and released changes; no measured process has a JVM."""
     timings: list[Timing] = []
     ratios: list[Ratio] = []
     for size in bench.form.versions:
@@ -53,7 +53,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _filled(bench: Bench, size: int) -> Place:
-    """A feed made by the pipeline of a few rows, then filled up at once."""
+    """Return a feed that the pipeline made of a small number of rows, and that was then filled up."""
     bench.say(f"A feed of {size:,} versions ...")
     place = prepare(bench.again(f"asking-{size}"))
     generate.write_updates(place.snapshots / "begin.jsonl", 100, 0, 0)
@@ -66,28 +66,35 @@ def _filled(bench: Bench, size: int) -> Place:
 
 
 def _fill(lake: Lakehouse, keys: np.ndarray, start: int) -> None:
-    """Append a version, an event and a change of each of these keys; one at each commit_ts."""
+    """Append a version, an event and a change of each of these keys, with one commit_ts for each round."""
     number = np.arange(start, start + len(keys))
     ids = pa.array(keys).cast(pa.string())
     ts = pa.array(number + generate.TABLE_TS + 1)
-    # Not those that are in force, which the changes before them would have to have closed.
+    # Only ended versions: open ones would have been closed by the next change.
     until = pa.array(number + generate.TABLE_TS + 1 + _EACH)
     place = {"topic": "bench", "partition": 0, "offset": pa.array(number + _CHUNK), "index": 0}
     image = pc.binary_join_element_wise(
         '{"id":"', ids, '","note":"', pc.cast(ts, pa.string()), '","status":"paid"}', ""
     )
-    said = {"kind": "row", "database": _TABLE[0], "table": _TABLE[1], "op": "update", "commit_ts": ts, "after": image}
-    said |= {"key": pc.binary_join_element_wise('["', ids, '"]', "")}
-    append(lake.change_events, said | place | {"batch": 1, "before": image}, len(keys))
-    append(lake.released_changes, said | place | {"release": 1, "events": 1, "repeats": 0}, len(keys))
-    version = {"_cdc_key": said["key"], "_cdc_from_ts": ts, "_cdc_to_ts": until, "_cdc_is_current": False}
+    event_columns = {
+        "kind": "row",
+        "database": _TABLE[0],
+        "table": _TABLE[1],
+        "op": "update",
+        "commit_ts": ts,
+        "after": image,
+    }
+    event_columns |= {"key": pc.binary_join_element_wise('["', ids, '"]', "")}
+    append(lake.change_events, event_columns | place | {"batch": 1, "before": image}, len(keys))
+    append(lake.released_changes, event_columns | place | {"release": 1, "events": 1, "repeats": 0}, len(keys))
+    version = {"_cdc_key": event_columns["key"], "_cdc_from_ts": ts, "_cdc_to_ts": until, "_cdc_is_current": False}
     version |= {"_cdc_op": "update", "_cdc_closed_by": "update", "id": pa.array(keys), "note": pc.cast(ts, pa.string())}
     version |= {"_cdc_topic": "bench", "_cdc_partition": 0, "_cdc_offset": place["offset"], "status": "paid"}
     append(lake.history(*_TABLE), version, len(keys))
 
 
 def append(table: LakeTable[Any], values: dict[str, object], count: int) -> None:
-    """Append rows in the table's columns: of each value one for all, or an array; what is not given is NULL."""
+    """Append rows to a table; a value is one for all rows, or an array; missing columns are NULL."""
     log = table.log()
     if log is None:
         raise RuntimeError(f"{table.name} was not made")

@@ -1,8 +1,8 @@
-"""`make bench` and `make bench-all`: what the pipeline costs, beside what people write without it.
+"""Measure what the pipeline costs, beside the same work without it (`make bench`, `make bench-all`).
 
-    python -m benchmarks.bench [--form short|all|tiny] [SECTION ...]
+python -m benchmarks.bench [--form short|all|tiny] [SECTION ...]
 
-Everything that is compared is run in turn, in one process and one Spark session. Each figure is a median.
+All compared variants run in turn, in one process and one Spark session. Each figure is a median.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SECTIONS: dict[str, Callable[[Bench], Section | None]] = {
 
 
 def main() -> None:
-    """Measure, print, and write what was measured, if it is the whole, to benchmarks/results/."""
+    """Measure and print; write the report of a complete run to benchmarks/results/."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; default: all")
     parser.add_argument("--form", choices=FORMS, default="short", help="tiny only shows that everything runs")
@@ -49,8 +49,8 @@ def main() -> None:
             if section is not None:
                 print("\n" + section_text(section), flush=True)
                 sections.append(section)
-        whole = not options.sections and options.form != "tiny"
-        write_report(options.results if whole else None, bench.form, sections)
+        is_complete = not options.sections and options.form != "tiny"
+        write_report(options.results if is_complete else None, bench.form, sections)
     finally:
         bench.close()
         shutil.rmtree(folder, ignore_errors=True)

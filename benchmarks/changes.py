@@ -1,4 +1,4 @@
-"""A few changes to each of some tables, in steps that follow one another: the news of a small run, in Canal-JSON."""
+"""Make a small number of changes to each of some tables, in steps: the input of a small run, in Canal-JSON."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 PARTITIONS = 3
 CHANGES = 50
-KEYS = CHANGES // 3  # a table's changes are to so many rows
+KEYS = CHANGES // 3  # the rows that the changes of a table concern
 _FIRST_MS, _STEP_MS, _STEP_OFFSETS = 1_800_000_000_000, 10_000_000, 10_000_000
 # MySQL types and the codes that Canal-JSON has for them; the columns take them in turn.
 _KINDS = [
@@ -23,19 +23,19 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Change:
-    """A row of a table at a commit_ts."""
+    """A change of a row of a table at a commit_ts."""
 
     table: int
     commit_ts: int
     row: Row
-    old: Row | None  # None: it is inserted
+    old: Row | None  # None: the row is inserted
 
 
 @dataclass
 class Changes:
-    """The source: so many tables `shop.t0000` ... of so many columns, the first their key.
+    """The source: tables `shop.t0000` ... with a number of columns, of which the first is the key.
 
-    The first step begins the rows.
+    The first step inserts the rows.
     """
 
     tables: int = 1
@@ -47,7 +47,7 @@ class Changes:
         self.kinds = [("id", "bigint", -5), *kinds]
 
     def write(self, folder: Path, touched: Iterable[int] | None = None) -> list[Change]:
-        """Write the next step's snapshot, with `CHANGES` to each table, or to those `touched`; and return them."""
+        """Write the next step's snapshot, with `CHANGES` to each table or to those in `touched`; return the changes."""
         tables = list(range(self.tables) if touched is None else touched)
         made = list(self._changes(tables))
         (folder / f"{self.step}.jsonl").write_text("".join(line + "\n" for line in self._lines(made)))
@@ -75,31 +75,38 @@ class Changes:
         codes = {c: code for c, _, code in self.kinds}
 
         def line(partition: int, message: Mapping[str, object], commit_ts: int) -> str:
-            whole = {"id": 0, "isDdl": False, "sql": "", "es": commit_ts >> 18, "ts": (commit_ts >> 18) + 5, **message}
+            full_message = {
+                "id": 0,
+                "isDdl": False,
+                "sql": "",
+                "es": commit_ts >> 18,
+                "ts": (commit_ts >> 18) + 5,
+                **message,
+            }
             record = {
                 "topic": "changes",
                 "partition": partition,
                 "offset": offsets[partition],
                 "timestamp": commit_ts >> 18,
                 "key": None,
-                "value": base64.b64encode(json.dumps(whole).encode()).decode(),
+                "value": base64.b64encode(json.dumps(full_message).encode()).decode(),
                 "headers": [],
             }
             offsets[partition] += 1
             return json.dumps(record)
 
-        told: dict[str, object]
+        event: dict[str, object]
         nothing = dict.fromkeys(("pkNames", "sqlType", "mysqlType", "data", "old"))
         mark = (_FIRST_MS + self.step * _STEP_MS) << 18
         for change in changes:
-            told = {"pkNames": ["id"], "sqlType": codes, "mysqlType": types, "data": [change.row]}
-            told |= {"database": "shop", "table": f"t{change.table:04d}", "old": change.old and [change.old]}
-            told |= {"type": "UPDATE" if change.old else "INSERT", "_tidb": {"commitTs": change.commit_ts}}
-            yield line(zlib.crc32(f"{change.table}/{change.row['id']}".encode()) % PARTITIONS, told, change.commit_ts)
+            event = {"pkNames": ["id"], "sqlType": codes, "mysqlType": types, "data": [change.row]}
+            event |= {"database": "shop", "table": f"t{change.table:04d}", "old": change.old and [change.old]}
+            event |= {"type": "UPDATE" if change.old else "INSERT", "_tidb": {"commitTs": change.commit_ts}}
+            yield line(zlib.crc32(f"{change.table}/{change.row['id']}".encode()) % PARTITIONS, event, change.commit_ts)
             mark = change.commit_ts + (1 << 18)
         for partition in range(PARTITIONS):
-            told = nothing | {"database": "", "table": "", "type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": mark}}
-            yield line(partition, told, mark)
+            event = nothing | {"database": "", "table": "", "type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": mark}}
+            yield line(partition, event, mark)
 
 
 def _value(chance: random.Random, kind: str) -> str:

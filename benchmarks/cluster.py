@@ -1,6 +1,7 @@
-"""What the driver needs while many events pass on a standalone cluster: nothing of it may follow how many they are.
+"""Measure what the driver needs for many events on a standalone cluster, which must not grow with their number.
 
-python -m benchmarks.cluster MASTER FOLDER     (a folder that `benchmarks.stages.prepare` made): the driver's process
+python -m benchmarks.cluster MASTER FOLDER     (a folder that `benchmarks.stages.prepare` made): the driver's
+process
 """
 
 import json
@@ -31,11 +32,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Passed:
-    """What one driver told.
+    """What one driver measured.
 
     Attributes:
-        stages: each with what the driver's process, its JVM and its Python, used.
-        versions: of the history.
+        stages: each stage, with what the driver's process, its JVM and its Python, used.
+        versions: the versions of the history.
     """
 
     stages: list[Timing]
@@ -43,7 +44,7 @@ class Passed:
 
 
 def measure(bench: Bench) -> Section | None:
-    """All events in one run, by a driver in a process of its own, on two executors of one core."""
+    """Process all events in one run, by a driver in a process of its own, on two executors of one core."""
     events = bench.form.cluster
     if events is None:
         return None
@@ -55,15 +56,17 @@ def measure(bench: Bench) -> Section | None:
         passed = _driven(cluster.master, place)
     finally:
         cluster.stop()
-    whole = total(passed.stages, "all stages")
-    bench.say(f"  {whole.seconds:.0f} s, {passed.versions:,} versions; the driver's JVM {whole.jvm_mb:.0f} MB")
+    all_stages = total(passed.stages, "all stages")
+    bench.say(
+        f"  {all_stages.seconds:.0f} s, {passed.versions:,} versions; the driver's JVM {all_stages.jvm_mb:.0f} MB"
+    )
     return Section(
         "cluster",
         f"{events:,} events in one run on a standalone cluster",
         "A master and two workers of one core, as processes of their own; CPU seconds and memory are the driver's, "
         "without the executors'. Recorded files of the same stream as in `stream`.",
-        [*passed.stages, whole],
-        [Ratio("peak memory of the driver, its JVM and Python, GB", whole.total_mb / _GB, _ALLOWED_GB)],
+        [*passed.stages, all_stages],
+        [Ratio("peak memory of the driver, its JVM and Python, GB", all_stages.total_mb / _GB, _ALLOWED_GB)],
     )
 
 
@@ -71,12 +74,12 @@ def _driven(master: str, place: Place) -> Passed:
     command = [sys.executable, "-m", "benchmarks.cluster", master, str(place.folder)]
     cwd = Path(__file__).parents[1]
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Passed([Timing(**each) for each in told["stages"]], told["versions"])
+    measured = json.loads(done.stdout.splitlines()[-1])
+    return Passed([Timing(**each) for each in measured["stages"]], measured["versions"])
 
 
 def main() -> None:
-    """Run the stages, and tell on stdout what they took."""
+    """Run the stages, and print what they took."""
     master, place = sys.argv[1], Place(Path(sys.argv[2]))
     spark = spark_session({"spark.master": master, **_SETTINGS}, Store(locations=(str(place.root),)))
     stages = run_stages(spark, place)

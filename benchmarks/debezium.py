@@ -47,12 +47,12 @@ def _schema() -> dict[str, Any]:
         {"type": "struct", "fields": fields, "optional": True, "name": "bench.bench.orders.Value", "field": image}
         for image in ("before", "after")
     ]
-    told = {"version": "string", "connector": "string", "name": "string", "ts_ms": "int64", "snapshot": "string",
+    source_types = {"version": "string", "connector": "string", "name": "string", "ts_ms": "int64", "snapshot": "string",
             "db": "string", "sequence": "string", "table": "string", "server_id": "int64", "gtid": "string",
             "file": "string", "pos": "int64", "row": "int32", "thread": "int64", "query": "string"}  # fmt: skip
     source = {
         "type": "struct",
-        "fields": [{"type": t, "optional": True, "field": name} for name, t in told.items()],
+        "fields": [{"type": t, "optional": True, "field": name} for name, t in source_types.items()],
         "optional": False,
         "name": f"{_DEBEZIUM}connector.mysql.Source",
         "field": "source",
@@ -95,7 +95,7 @@ REGISTRY = {f"/schemas/ids/{n}": json.dumps({"schema": json.dumps(schema)}) for 
 
 
 def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded Debezium lines from `offset` on; without the watermarks, which it has not."""
+    """Return recorded Debezium lines, from `offset` on, for Canal-JSON lines; Debezium has no watermarks."""
     return _translated(
         lines,
         offset,
@@ -107,12 +107,12 @@ def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
 
 
 def bare_lines(lines: Iterable[str], offset: int) -> Iterator[str]:
-    """The same as `translate`, without schemas."""
+    """Return the lines of `translate` without schemas."""
     return _translated(lines, offset, lambda key, value: (_json(key), _json(value)))
 
 
 def avro_lines(lines: Iterable[str], offset: int) -> Iterator[str]:
-    """The same as `translate`, in Avro."""
+    """Return the lines of `translate` in Avro."""
     return _translated(lines, offset, lambda key, value: (_avro(_KEY_ID, key), _avro(_VALUE_ID, _with_bytes(value))))
 
 

@@ -28,7 +28,7 @@ _BARE, _AVRO = "Debezium, no schemas", "Debezium, Avro"
 
 
 def measure(bench: Bench) -> Section:
-    """Take the records in once, and decode them again and again, the protocols in turn."""
+    """Ingest the records once, and decode them several times, the protocols in turn."""
     with running_registry(debezium.REGISTRY) as registry:
         in_avro = {"protocol": "debezium", "encoding": "avro", "schema_registry": {"url": registry.url}}
         others = dict(_OTHERS)
@@ -53,12 +53,12 @@ def _measure(bench: Bench, others: dict[str, _Form]) -> Section:
                 timings[name].append(timing)
     medians = {name: median(each) for name, each in timings.items()}
     cost = {name: t.seconds / events[name] for name, t in medians.items()}
-    told = ", ".join(f"{name} {1e9 * each:,.0f}" for name, each in cost.items())
+    cost_list = ", ".join(f"{name} {1e9 * each:,.0f}" for name, each in cost.items())
     return Section(
         "decoding",
         "Decoding, by protocol",
         f"The stage change_events alone over {bench.form.decoding:,} events, the same in each protocol (16 in a record of "
-        f"Open Protocol). Nanoseconds an event: {told}.",
+        f"Open Protocol). Nanoseconds an event: {cost_list}.",
         list(medians.values()),
         [
             *[Ratio(f"decoding an event of {n} / of {_CANAL}", cost[n] / cost[_CANAL], _ALLOWED) for n in _OTHERS],
@@ -70,7 +70,7 @@ def _measure(bench: Bench, others: dict[str, _Form]) -> Section:
 def _taken_in(
     bench: Bench, name: str, recorded: Path, translate: _Translation | None, settings: dict[str, object]
 ) -> Place:
-    """A feed of the protocol, with the events as its raw records."""
+    """Return a feed of the protocol, with the events as its raw records."""
     place = prepare(bench.again(f"decoding {name}"), None, **settings)
     with recorded.open() as lines, (place.snapshots / "events.jsonl").open("w") as out:
         translated = (
@@ -82,7 +82,7 @@ def _taken_in(
 
 
 def _decode(bench: Bench, name: str, place: Place) -> tuple[Timing, int]:
-    """Decode all raw records into a new table; and how many events these are.
+    """Decode all raw records into a new table; return the number of events.
 
     Raises:
         RuntimeError: a record could not be decoded.

@@ -1,4 +1,4 @@
-"""How much is measured: the forms of the benchmark, and what its sections share."""
+"""Define how much is measured: the forms of the benchmark, and what its sections share."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.spark.session import spark_session
 
-# As many as the history stage writes tables with.
+# The number of threads with which the history stage writes tables.
 THREADS = os.cpu_count() or 1
 
 
@@ -90,13 +90,13 @@ class Bench:
         return spark_session()
 
     def again(self, name: str) -> Path:
-        """The folder `name` in it, which is not there."""
+        """Return the empty folder `name` in the benchmark's folder."""
         path = self.folder / name
         shutil.rmtree(path, ignore_errors=True)
         return path
 
     def say(self, line: str) -> None:
-        """Tell the user how it goes on."""
+        """Print the progress."""
         print(line, flush=True)
 
     def close(self) -> None:

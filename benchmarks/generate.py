@@ -1,7 +1,8 @@
-"""A generated TiCDC Canal-JSON stream: what the benchmark measures on.
+"""Generate a TiCDC Canal-JSON stream, the input of most measurements.
 
-One table of 12 columns, three partitions, one row event a record of about 888 bytes: inserts, updates and deletes over a set
-of live keys, 2 % of the records sent again, a watermark in every partition each `WATERMARK_EVERY` events.
+One table of 12 columns, three partitions, one row event in a record of about 888 bytes: inserts, updates and
+deletes over a set of live keys, 2 % of the records sent again, a watermark in every partition each
+`WATERMARK_EVERY` events.
 """
 
 import base64
@@ -157,7 +158,7 @@ def write(path: Path, events: int, after: int = 0, into: Path | None = None) -> 
 
 
 def value_size(line: str) -> int:
-    """Bytes of the Kafka value of a recorded record."""
+    """Return the size of the Kafka value of a recorded record, in bytes."""
     return len(base64.b64decode(json.loads(line)["value"]))
 
 

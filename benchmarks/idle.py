@@ -1,4 +1,4 @@
-"""Runs that find nothing new, each in a process of its own, beside a job that does nothing."""
+"""Measure runs without new records, each in a process of its own, beside a job that does nothing."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ _REPOSITORY = Path(__file__).parents[1]
 
 
 def measure(bench: Bench) -> Section:
-    """The five feeds of the demo once, and then again and again without news."""
+    """Run the five feeds of the demo once, and then several times without new records."""
     bench.say("Runs without news, each in a new process ...")
     home = bench.again("idle")
     shutil.copytree(_REPOSITORY / "data", home / "data", ignore=shutil.ignore_patterns("lakehouse"))
@@ -28,7 +28,7 @@ def measure(bench: Bench) -> Section:
             stage.run(lake, feed)
     ours, empty = ("cdc_assets.definitions", "cdc_pipeline"), ("benchmarks.peers.empty_assets", "empty")
     rounds: list[tuple[Timing, Timing]] = []
-    for _ in range(bench.form.rounds + 1):  # in the first Dagster's own database is made
+    for _ in range(bench.form.rounds + 1):  # the first one creates Dagster's database
         pair = [timed(job, lambda m=module, j=job: _execute(home, m, j)) for module, job in (ours, empty)]  # type: ignore[misc]
         bench.say("  " + ", ".join(f"{t.name} {t.seconds:.1f} s" for t in pair))
         rounds.append((pair[0], pair[1]))
@@ -44,7 +44,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _without_memory(t: Timing) -> Timing:
-    """The memory seen is of the benchmark's own JVM."""
+    """Return a timing without memory, because the measured memory is that of the benchmark's own JVM."""
     return Timing(t.name, t.seconds, t.cpu_seconds, 0 if "feeds" in t.name else None)
 
 
@@ -53,7 +53,7 @@ def _execute(home: Path, module: str, job: str) -> None:
         "CDC_FEEDS": str(home / "data/feeds.yaml"),
         "CDC_LAKEHOUSE": str(home / "lakehouse"),
         "DAGSTER_HOME": str(home),
-        # Whoever asks for a JVM fails.
+        # Starting a JVM fails.
         "JAVA_HOME": str(home / "no_java"),
         "CDC_JARS": str(home / "no_jars"),
     }

@@ -1,4 +1,4 @@
-"""An initial load out of a dump, beside the same files appended to a Delta table by `spark.read.csv`."""
+"""Measure an initial load from a dump, beside the same files appended to a Delta table by `spark.read.csv`."""
 
 import math
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ _HEADER = ",".join(f'"{name}"' for name in _NAMES)
 
 @dataclass(frozen=True)
 class _Form:
-    """How the rows are written: what begins a file, a row (`n`: its number), and what ends one, and the last of a file."""
+    """How the rows are written: the beginning of a file and of a row (`n`: its number), the end of a row and a file."""
 
     name: str  # as in the feeds file
-    told: str
+    suffix: str
     head: str
     row: str
     end: str
@@ -38,7 +38,7 @@ _CSV = '{n},"name {n}",{n}.10,"new","a note of some length, number {n}","2024-05
 _SQL = "({n},'name {n}',{n}.10,'new','a note\\nof \\'some\\' length, number {n}','2024-05-01 10:00:00.123')"
 _PLAIN = _Form("dumpling-csv", "", f"{_HEADER}\r\n", _CSV, "\r\n", "\r\n")
 _FORMS = (
-    replace(_PLAIN, told=", with escapes in each", row=_CSV.replace("some", '\\"some\\"').replace(" of", "\\nof")),
+    replace(_PLAIN, suffix=", with escapes in each", row=_CSV.replace("some", '\\"some\\"').replace(" of", "\\nof")),
     _Form(
         "dumpling-sql",
         " as SQL",
@@ -51,15 +51,15 @@ _FORMS = (
 
 
 def measure(bench: Bench) -> Section:
-    """In turn, into tables that are not there; then the same rows in many files; then fewer of them in other forms."""
-    rows, few = bench.form.loaded, min(bench.form.loaded, _MOST)
-    cases = [(_PLAIN, rows, _FILES), (_PLAIN, rows, _MANY_FILES), *((form, few, _FILES) for form in _FORMS)]
+    """Load into new tables; then the same rows from many files; then fewer rows in other forms."""
+    rows, fewer_rows = bench.form.loaded, min(bench.form.loaded, _MOST)
+    cases = [(_PLAIN, rows, _FILES), (_PLAIN, rows, _MANY_FILES), *((form, fewer_rows, _FILES) for form in _FORMS)]
     timings, ratios = [], []
     for form, count, files in cases:
-        told = f"{count:,} rows{form.told} in {files:,} files"
-        mine, plain = _measured(bench, form, count, files, told)
-        timings += [median(mine, f"{told}: load"), median(plain, f"{told}: spark.read.csv and append")]
-        ratios.append(Ratio(f"{told}: load / plain", timings[-2].seconds / timings[-1].seconds, _ALLOWED))
+        label = f"{count:,} rows{form.suffix} in {files:,} files"
+        mine, plain = _measured(bench, form, count, files, label)
+        timings += [median(mine, f"{label}: load"), median(plain, f"{label}: spark.read.csv and append")]
+        ratios.append(Ratio(f"{label}: load / plain", timings[-2].seconds / timings[-1].seconds, _ALLOWED))
     return Section(
         "loading",
         "An initial load, beside spark.read.csv and a Delta append of the same rows",
@@ -70,8 +70,8 @@ def measure(bench: Bench) -> Section:
     )
 
 
-def _measured(bench: Bench, form: _Form, rows: int, files: int, told: str) -> tuple[list[Timing], list[Timing]]:
-    """Of some rounds the loads, and the plain appends."""
+def _measured(bench: Bench, form: _Form, rows: int, files: int, label: str) -> tuple[list[Timing], list[Timing]]:
+    """Return the timings of the loads, and of the plain appends, over some rounds."""
     dump = _dumped(bench, form, rows, files)
     csv = dump if form.name == _PLAIN.name else _dumped(bench, _FORMS[0], rows, files)
     mine: list[Timing] = []
@@ -83,10 +83,10 @@ def _measured(bench: Bench, form: _Form, rows: int, files: int, told: str) -> tu
         place = prepare(home, protocol="canal-json", tidb_extension=True, initial_load=load)
         second = total(run_stages(bench.spark, place), "load")
         bench.say(
-            f"  {told}: {second.seconds:.1f} s, plain {first.seconds:.1f} s; "
+            f"  {label}: {second.seconds:.1f} s, plain {first.seconds:.1f} s; "
             f"processor {second.cpu_seconds:.1f} s, plain {first.cpu_seconds:.1f} s"
         )
-        if number or not bench.form.load_rounds:  # the first of all compiles
+        if number or not bench.form.load_rounds:  # the first round compiles
             mine.append(second)
             plain.append(first)
     return mine, plain
@@ -98,7 +98,7 @@ def _append(bench: Bench, dump: Path, number: int) -> None:
 
 
 def _dumped(bench: Bench, form: _Form, rows: int, files: int) -> Path:
-    """A dump of so many rows in so many files."""
+    """Return the folder of a dump with these numbers of rows and files."""
     dump = bench.again(f"dump-{form.name}-{files}")
     dump.mkdir(parents=True)
     (dump / "bench.orders-schema.sql").write_text(_CREATE)

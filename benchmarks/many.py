@@ -1,4 +1,4 @@
-"""A feed of many tables of which few are touched, beside a feed of these few alone."""
+"""Measure a feed of many tables of which a small number is touched, beside a feed of these tables alone."""
 
 from benchmarks.changes import CHANGES, Changes
 from benchmarks.form import Bench
@@ -10,7 +10,7 @@ _AT_ONCE = 100  # tables made in one run
 
 
 def measure(bench: Bench) -> Section | None:
-    """Make both feeds' tables, then touch the same few in both, in turn."""
+    """Make the tables of both feeds, then touch the same tables in both, in turn."""
     if bench.form.many is None:
         return None
     bench.say(f"A feed of {bench.form.many} tables, {_TOUCHED} of them touched ...")
@@ -28,27 +28,27 @@ def measure(bench: Bench) -> Section | None:
             if number >= bench.form.warm_up:
                 jobs[n].append(job)
                 stages[n].append(alone)
-    many, few = (median(jobs[n]) for n in feeds)
-    many_stages, few_stages = (median(stages[n]) for n in feeds)
+    many, touched = (median(jobs[n]) for n in feeds)
+    many_stages, touched_stages = (median(stages[n]) for n in feeds)
     return Section(
         "many",
         f"{_TOUCHED} of {bench.form.many} tables touched",
         f"{CHANGES} changes to each of {_TOUCHED} tables, of a feed that has {bench.form.many} and of one that has no "
         "others: the job as Dagster runs it, checks included, and the stages alone.",
-        [many, few, many_stages, few_stages],
+        [many, touched, many_stages, touched_stages],
         [
             Ratio(
                 f"{_TOUCHED} of {bench.form.many} tables / of {_TOUCHED}, job",
-                many.seconds / few.seconds,
+                many.seconds / touched.seconds,
                 1.2,
             ),
-            Ratio("the same, stages alone", many_stages.seconds / few_stages.seconds, 1.2),
+            Ratio("the same, stages alone", many_stages.seconds / touched_stages.seconds, 1.2),
         ],
     )
 
 
 def _run(bench: Bench, place: Place, changes: Changes, name: str) -> tuple[Timing, Timing]:
-    """A step through the job, and the next through the stages."""
+    """Run one step through the job, and the next one through the stages."""
     changes.write(place.snapshots, range(_TOUCHED))
     job, _ = run_job(bench.spark, place, f"{name}, job")
     changes.write(place.snapshots, range(_TOUCHED))

@@ -1,4 +1,4 @@
-"""What one step took: seconds, processor time, memory, and Spark jobs; and what a bar is."""
+"""Measure what one step took: seconds, processor time, memory, and Spark jobs; compare figures with their limits."""
 
 import statistics
 import time
@@ -25,7 +25,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Ratio:
-    """What a figure is held against, what it is allowed to be, and what is aimed at."""
+    """A ratio of two figures, the allowed value, and the intended one."""
 
     name: str
     value: float
@@ -34,32 +34,32 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """Whether it is allowed."""
+        """Return whether the ratio is allowed."""
         return "pass" if self.value <= self.allowed else "FAIL"
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the report: what was measured, and what came of it."""
+    """One part of the report: what was measured, and the results."""
 
     name: str  # as the command has it
     title: str
-    told: str
+    text: str
     timings: list[Timing] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
 
 
 def jobs_started(spark: SparkSession) -> int:
-    """How many jobs Spark has started since it began, of all sessions and threads.
+    """Return the number of jobs that Spark has started since it began, in all sessions and threads.
 
-    Asked of the scheduler itself: the status store keeps the newest few only, and is told of them a little later.
+    The scheduler has this number; the status store keeps only the newest jobs, and learns of them later.
     """
     jobs: int = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()  # noqa: SLF001
     return jobs
 
 
 def timed(name: str, step: Callable[[], Any], spark: SparkSession | None = None) -> Timing:
-    """Run `step`: how long it took, how much memory was in use at most, and how many jobs were started in `spark`."""
+    """Run `step`; return its time, the peak memory, and the number of jobs that it started in `spark`."""
     with watched() as peak:
         before = jobs_started(spark) if spark else 0
         cpu, start = processor_seconds(), time.perf_counter()
@@ -70,7 +70,7 @@ def timed(name: str, step: Callable[[], Any], spark: SparkSession | None = None)
 
 
 def median(timings: Sequence[Timing], name: str | None = None) -> Timing:
-    """Of the same step, run several times, the medians; of memory the most."""
+    """Return the medians of several runs of one step, but the largest memory."""
     jobs = [t.jobs for t in timings if t.jobs is not None]
     return Timing(
         name or timings[0].name,
@@ -83,12 +83,12 @@ def median(timings: Sequence[Timing], name: str | None = None) -> Timing:
 
 
 def medians(rounds: Sequence[Sequence[Timing]]) -> list[Timing]:
-    """Of rounds of the same steps the median of each step."""
+    """Return the median of each step over several rounds."""
     return [median(same) for same in zip(*rounds, strict=True)]
 
 
 def total(timings: Sequence[Timing], name: str) -> Timing:
-    """Steps that were run one after the other as one."""
+    """Return steps that ran one after the other as one."""
     jobs = [t.jobs for t in timings if t.jobs is not None]
     return Timing(
         name,

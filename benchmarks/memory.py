@@ -1,4 +1,4 @@
-"""Memory and processor time of this process and all its children, the JVM among them."""
+"""Measure memory and processor time of this process and all its children, the JVM among them."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ class Peak:
         self.total = 0.0
 
     def look(self) -> None:
-        """Look once."""
+        """Measure once."""
         sizes = [(process.name, _mb(process.pid)) for process in _tree(os.getpid())]
         self.jvm = max(self.jvm, sum(mb for name, mb in sizes if name == "java"))
         self.total = max(self.total, sum(mb for _, mb in sizes))
@@ -47,12 +47,12 @@ def watched() -> Iterator[Peak]:
 
 
 def processor_seconds() -> float:
-    """Processor time that the process tree has used so far: other processes on the machine hardly change that."""
+    """Return the processor time that the process tree has used; other processes hardly change it."""
     return sum(process.seconds for process in _tree(os.getpid()))
 
 
 def high_water(pid: int) -> float:
-    """The most memory that one process has had since it began, in MB; 0: it has ended."""
+    """Return the most memory that one process has had since it began, in MB; 0 if it has ended."""
     with contextlib.suppress(OSError):
         size = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
         return int(size[1]) * 1024 / _MB if size else 0
@@ -67,8 +67,8 @@ class _Process(NamedTuple):
 
 
 def _tree(root: int) -> list[_Process]:
-    """The process `root` and its descendants, out of /proc."""
-    found: dict[int, _Process] = {}
+    """Return the process `root` and its descendants, from /proc."""
+    processes: dict[int, _Process] = {}
     tick = os.sysconf("SC_CLK_TCK")
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -77,18 +77,18 @@ def _tree(root: int) -> list[_Process]:
             name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
             fields = rest.split()
             seconds = sum(int(each) for each in fields[11:15]) / tick
-            found[int(folder.name)] = _Process(int(folder.name), int(fields[1]), name, seconds)
-    return [process for process in found.values() if _descends(process.pid, root, found)]
+            processes[int(folder.name)] = _Process(int(folder.name), int(fields[1]), name, seconds)
+    return [process for process in processes.values() if _descends(process.pid, root, processes)]
 
 
-def _descends(pid: int, root: int, found: dict[int, _Process]) -> bool:
-    while pid != root and pid in found:
-        pid = found[pid].parent
+def _descends(pid: int, root: int, processes: dict[int, _Process]) -> bool:
+    while pid != root and pid in processes:
+        pid = processes[pid].parent
     return pid == root
 
 
 def _mb(pid: int) -> float:
-    """A process's share of the memory it holds: a child that has just been forked shares all of its parent's."""
+    """Return a process's share of its memory: a child that has just been forked shares all of its parent's."""
     with contextlib.suppress(OSError):
         share = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
         return int(share[1]) * 1024 / _MB if share else 0

@@ -1,4 +1,4 @@
-"""The generated stream of `generate`, event for event, as TiCDC's Open Protocol would carry it: in batches of 16."""
+"""Write the generated stream of `generate` as TiCDC's Open Protocol would: in batches of 16 events."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ _NUMBERS = {"id": int, "buyer": int, "status": int, "qty": int, "weight": float,
 
 
 def translate(lines: Iterable[str], offset: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded Open Protocol lines from `offset` on; a partition's events go together."""
+    """Return recorded Open Protocol lines, from `offset` on, for Canal-JSON lines; each batch is of one partition."""
     waiting: dict[int, list[tuple[bytes, bytes]]] = {}
     offsets: dict[int, int] = {}
 

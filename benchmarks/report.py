@@ -1,4 +1,4 @@
-"""The figures as tables, printed and kept below benchmarks/results/ as Markdown and JSON."""
+"""Print the figures as tables, and keep them below benchmarks/results/ as Markdown and JSON."""
 
 import json
 import os
@@ -49,8 +49,8 @@ def write_report(folder: Path | None, form: Form, sections: list[Section]) -> No
 
 
 def section_text(section: Section) -> str:
-    """One section, in Markdown."""
-    lines = [f"## {section.title}", "", section.told, ""]
+    """Return one section in Markdown."""
+    lines = [f"## {section.title}", "", section.text, ""]
     lines += [
         "| step | seconds | CPU s | Spark jobs | peak JVM MB | and Python |",
         "|---|---:|---:|---:|---:|---:|",
@@ -60,10 +60,10 @@ def section_text(section: Section) -> str:
 
 def _row(t: Timing) -> str:
     jobs = "" if t.jobs is None else t.jobs
-    cpu, jvm, whole = (
+    cpu, jvm, in_total = (
         f"{n:,.{digits}f}" if n else "" for n, digits in ((t.cpu_seconds, 1), (t.jvm_mb, 0), (t.total_mb, 0))
     )
-    return f"| {t.name} | {t.seconds:.3f} | {cpu} | {jobs} | {jvm} | {whole} |"
+    return f"| {t.name} | {t.seconds:.3f} | {cpu} | {jobs} | {jvm} | {in_total} |"
 
 
 def _ratios(form: Form, ratios: list[tuple[str, Ratio]]) -> list[str]:

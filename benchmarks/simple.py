@@ -1,4 +1,4 @@
-"""The generated stream of `generate`, event for event, as TiCDC's Simple Protocol would carry it, in JSON and in Avro."""
+"""Write the generated stream of `generate` as TiCDC's Simple Protocol would, in JSON and in Avro."""
 
 import base64
 import json
@@ -27,12 +27,12 @@ _BRANCH = {column[0]: column[-1] for column in _COLUMNS}
 
 
 def json_lines(lines: Iterable[str], _: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded lines of Simple in JSON, at the same offsets."""
+    """Return recorded lines of Simple in JSON for Canal-JSON lines, at the same offsets."""
     return _translated(lines, lambda message: json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def avro_lines(lines: Iterable[str], _: int) -> Iterator[str]:
-    """Recorded Canal-JSON lines -> recorded lines of Simple in Avro, at the same offsets."""
+    """Return recorded lines of Simple in Avro for Canal-JSON lines, at the same offsets."""
     return _translated(lines, _avro)
 
 
@@ -53,8 +53,8 @@ def _message(canal: dict[str, Any]) -> _Message:
     images = {"data": canal["data"][0]} if canal["type"] != "DELETE" else {"old": canal["data"][0]}
     if canal["old"]:
         images["old"] = canal["old"][0]
-    told = {name: dict(sorted((c, _value(c, v)) for c, v in image.items())) for name, image in images.items()}
-    return {"version": 1, **place, **times, "schemaVersion": _VERSION, **told}
+    sorted_images = {name: dict(sorted((c, _value(c, v)) for c, v in image.items())) for name, image in images.items()}
+    return {"version": 1, **place, **times, "schemaVersion": _VERSION, **sorted_images}
 
 
 def _value(column: str, text: str | None) -> str | dict[str, str] | None:
@@ -68,9 +68,9 @@ def _value(column: str, text: str | None) -> str | dict[str, str] | None:
 def _schema() -> dict[str, Any]:
     columns = []
     for name, kind, length, decimal, elements, unsigned, nullable, _ in _COLUMNS:
-        told = {"decimal": decimal, "elements": elements, "unsigned": unsigned or None}
+        optional_fields = {"decimal": decimal, "elements": elements, "unsigned": unsigned or None}
         data_type = {"mysqlType": kind, "charset": "binary", "collate": "binary", "length": length}
-        data_type |= {k: v for k, v in told.items() if v is not None}
+        data_type |= {k: v for k, v in optional_fields.items() if v is not None}
         columns.append({"name": name, "dataType": data_type, "nullable": nullable, "default": None})
     index = {"name": "primary", "unique": True, "primary": True, "nullable": False, "columns": ["id"]}
     head = {"schema": "bench", "table": "orders", "tableID": _TABLE_ID, "version": _VERSION}
@@ -104,12 +104,12 @@ def _table(schema: dict[str, Any]) -> bytes:
 
 
 def _column(column: dict[str, Any]) -> bytes:
-    told = column["dataType"]
-    out = b"".join(_text(told[each]) for each in ("mysqlType", "charset", "collate")) + _long(told["length"])
-    out += b"\x02" + _long(told["decimal"]) if "decimal" in told else b"\x00"
-    labels = told.get("elements")
+    data_type = column["dataType"]
+    out = b"".join(_text(data_type[each]) for each in ("mysqlType", "charset", "collate")) + _long(data_type["length"])
+    out += b"\x02" + _long(data_type["decimal"]) if "decimal" in data_type else b"\x00"
+    labels = data_type.get("elements")
     out += b"\x02" + _long(len(labels)) + b"".join(map(_text, labels)) + b"\x00" if labels else b"\x00"
-    out += (b"\x02\x01" if told.get("unsigned") else b"\x02\x00") + b"\x02\x00"
+    out += (b"\x02\x01" if data_type.get("unsigned") else b"\x02\x00") + b"\x02\x00"
     return _text(column["name"]) + out + (b"\x01" if column["nullable"] else b"\x00") + b"\x00"
 
 
@@ -146,7 +146,7 @@ def _long(number: int) -> bytes:
     return bytes(out)
 
 
-# The branches of the union of values, by name: their numbers, and how they are written.
+# Branch of the union of values -> its number, and how its values are written.
 _BRANCHES: dict[str, tuple[int, Callable[[Any], bytes]]] = {
     "long": (1, lambda value: _long(int(value))),
     "double": (3, lambda value: struct.pack("<d", float(value))),

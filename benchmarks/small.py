@@ -1,4 +1,4 @@
-"""Small runs: 50 changes to one table, to one of 200 columns, to each of several; beside plain appends and MERGEs."""
+"""Measure small runs: 50 changes to one table, to a wide one, to each of several; beside plain appends and MERGEs."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,11 @@ class _Case:
         self.jobs: list[Timing] = []
         self.histories: list[Timing] = []
         self.stages: list[list[Timing]] = []
-        self.news: list[Change] = []
+        self.new_changes: list[Change] = []
 
     def run(self, *, counted: bool) -> None:
-        """The next step through the job; and the one after it through the stages alone, which tells them apart."""
-        self.news = self.changes.write(self.place.snapshots)
+        """Run the next step through the job, and the one after it through the stages, each timed."""
+        self.new_changes = self.changes.write(self.place.snapshots)
         job, history = run_job(self.bench.spark, self.place, f"{self.name}, job")
         self.changes.write(self.place.snapshots)
         stages = run_stages(self.bench.spark, self.place)
@@ -38,14 +38,14 @@ class _Case:
             self.stages.append(stages)
 
     def idle(self) -> Timing:
-        """A run of the job that finds nothing new."""
+        """Run the job without new records."""
         return run_job(self.bench.spark, self.place, f"{self.name}, job without news")[0]
 
     def lines(self) -> list[Timing]:
-        """What came of the runs."""
+        """Return the timings of the runs."""
         steps = medians(self.stages)
-        told = [Timing(f"{self.name}, {t.name}", t.seconds, t.cpu_seconds, t.jobs) for t in steps]
-        return [median(self.jobs), median(self.histories), *told, total(steps, f"{self.name}, all stages")]
+        step_timings = [Timing(f"{self.name}, {t.name}", t.seconds, t.cpu_seconds, t.jobs) for t in steps]
+        return [median(self.jobs), median(self.histories), *step_timings, total(steps, f"{self.name}, all stages")]
 
 
 def measure(bench: Bench) -> Section:
@@ -62,8 +62,8 @@ def measure(bench: Bench) -> Section:
         counted = number >= bench.form.warm_up
         for case in (one, wide, several):
             case.run(counted=counted)
-        appended = _appends(bench, one.news)
-        merged = _merges(bench, one.news, tables)
+        appended = _appends(bench, one.new_changes)
+        merged = _merges(bench, one.new_changes, tables)
         empty = one.idle()
         if counted:
             appends.append(appended)
@@ -72,8 +72,8 @@ def measure(bench: Bench) -> Section:
     return _section(bench, [one, wide, several], median(appends), median(merges), median(idle))
 
 
-def _appends(bench: Bench, news: Sequence[Change]) -> Timing:
-    rows, path = plain.change_rows(bench.spark, news), bench.folder / "appends"
+def _appends(bench: Bench, changes: Sequence[Change]) -> Timing:
+    rows, path = plain.change_rows(bench.spark, changes), bench.folder / "appends"
 
     def ten() -> None:
         for _ in range(_APPENDS):
@@ -82,12 +82,12 @@ def _appends(bench: Bench, news: Sequence[Change]) -> Timing:
     return timed(f"{_APPENDS} plain appends", ten, bench.spark)
 
 
-def _merges(bench: Bench, news: Sequence[Change], tables: int) -> Timing:
-    spark, rows = bench.spark, plain.version_rows(bench.spark, news)
+def _merges(bench: Bench, changes: Sequence[Change], tables: int) -> Timing:
+    spark, rows = bench.spark, plain.version_rows(bench.spark, changes)
     paths = [bench.folder / "merges" / str(number) for number in range(tables)]
     for path in paths:
         if not path.exists():
-            plain.create(spark, path, list(news[0].row))
+            plain.create(spark, path, list(changes[0].row))
     name = f"plain MERGEs into {tables} tables, {THREADS} threads"
     return timed(name, lambda: plain.in_threads(lambda path: plain.merge(spark, path, rows), paths), spark)
 

@@ -1,4 +1,4 @@
-"""A feed of its own, its stages in a row, each timed; and the whole job as Dagster runs it."""
+"""Run the stages of a feed one after the other, each timed; or the complete job, as Dagster runs it."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.stages import STAGES, Stage
 
 FEED = "bench"
-# Of the job in this process no log is shown.
+# The job in this process shows no log.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 CANAL_JSON = {"protocol": "canal-json", "tidb_extension": True}
 
@@ -29,17 +29,17 @@ class Place:
 
     @property
     def snapshots(self) -> Path:
-        """Where its recorded files lie."""
+        """The folder of its recorded files."""
         return self.folder / "snapshots"
 
     @property
     def feeds_file(self) -> Path:
-        """What `CDC_FEEDS` is to name."""
+        """The value of `CDC_FEEDS`."""
         return self.folder / "feeds.yaml"
 
     @property
     def root(self) -> Path:
-        """What `CDC_LAKEHOUSE` is to name."""
+        """The value of `CDC_LAKEHOUSE`."""
         return self.folder / "lakehouse"
 
     def feed(self) -> Feed:
@@ -47,12 +47,12 @@ class Place:
         return load_feeds(self.feeds_file).feeds[FEED]
 
     def lake(self, spark: SparkSession) -> Lakehouse:
-        """A new handle on its lakehouse, as each run has one."""
+        """A new handle of its lakehouse, as each run has one."""
         return Lakehouse(lambda: spark, str(self.root), FEED)
 
 
 def prepare(folder: Path, source: dict[str, object] | None = None, **settings: object) -> Place:
-    """Make the folder of a feed without records: of recorded snapshots, in Canal-JSON with watermarks, if not told else."""
+    """Make the folder of a feed without records; by default recorded snapshots in Canal-JSON with watermarks."""
     place = Place(folder)
     place.snapshots.mkdir(parents=True)
     feed = {"source": source or {"recorded": "snapshots", "partitions": 3}} | (settings or CANAL_JSON)
@@ -61,7 +61,7 @@ def prepare(folder: Path, source: dict[str, object] | None = None, **settings: o
 
 
 def run_stages(spark: SparkSession, place: Place, stages: Sequence[Stage] = STAGES) -> list[Timing]:
-    """One run of the core: every stage once, in order.
+    """Run every stage once, in order.
 
     Raises:
         RuntimeError: a table could not be written.
@@ -76,7 +76,7 @@ def _run(stage: Stage, lake: Lakehouse, feed: Feed) -> None:
 
 
 def run_job(spark: SparkSession, place: Place, name: str) -> tuple[Timing, Timing]:
-    """One run of the job over the place's feed, checks included, as Dagster runs it; and the history's step of it.
+    """Run the job over the place's feed, checks included, as Dagster does; return its timing and that of history.
 
     Raises:
         RuntimeError: the job failed.

@@ -1,4 +1,4 @@
-"""A stream from a broker through every stage, and as much again by a tenth, beside the hand-written pipeline."""
+"""Measure a stream from a broker through every stage, then a tenth more, beside the hand-written pipeline."""
 
 from pathlib import Path
 
@@ -13,12 +13,11 @@ from cdc_assets.lakehouse.lakehouse import history_tables
 
 _GB = 1_000
 _WARM_UP_EVENTS = 2_000
-_LATER_MS = 10_000_000
 _Round = tuple[list[Timing], Timing, list[Timing], Timing]
 
 
 def measure(bench: Bench) -> Section:
-    """Rounds of both, each with a topic, a lakehouse and a table of its own, and by turns the one or the other first."""
+    """Run rounds of both, each with new topics, lakehouses and tables; which of both is first alternates."""
     form = bench.form
     bench.say(f"{form.events:,} events from a broker, then {form.more:,} more ...")
     first, more = _streams(bench, "stream", form.events, form.more)
@@ -38,7 +37,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _streams(bench: Bench, name: str, events: int, more: int) -> tuple[Path, Path]:
-    """The records of a stream, and those that follow them: of the same keys, and new ones."""
+    """Return the records of a stream, and the following ones of the same keys and of new keys."""
     paths = (bench.folder / f"{name}-first.jsonl", bench.folder / f"{name}-more.jsonl")
     generate.write(paths[0], events, after=more, into=paths[1])
     return paths
@@ -69,7 +68,7 @@ def _theirs(bench: Bench, topic: Topic, after: dict[int, int], table: Path, name
 
 
 def _compare(bench: Bench, place: Place, table: Path) -> None:
-    """Say how many versions each has: the hand-written has too many of some, and lacks others."""
+    """Print how many versions each has: the hand-written pipeline has too many of some keys, and lacks others."""
     lake = place.lake(bench.spark)
     cursors = [lake.history(*name).cursor() for name in history_tables(str(place.root), lake.feed)]
     ours = sum(cursor.versions for cursor in cursors if cursor)
@@ -85,7 +84,7 @@ def _tell(bench: Bench, taken: _Round) -> None:
 
 
 def _alone(bench: Bench, topics: Topics, first: Path) -> Timing:
-    """The stages in a new process: that of the benchmark holds what all rounds before have left."""
+    """Run the stages in a new process, because the benchmark's process holds memory of earlier rounds."""
     topic = topics.create("alone", generate.PARTITIONS)
     with first.open() as lines:
         topic.produce(lines)
@@ -94,7 +93,7 @@ def _alone(bench: Bench, topics: Topics, first: Path) -> Timing:
 
 
 def _size(recorded: Path) -> tuple[int, int]:
-    """Records, and bytes of their Kafka values."""
+    """Return the number of records, and the bytes of their Kafka values."""
     with recorded.open() as lines:
         sizes = [generate.value_size(line) for line in lines]
     return len(sizes), sum(sizes)

@@ -1,4 +1,4 @@
-"""A feed of 1,000 tables of which 5 are touched, as Dagster has to do with it: an asset a table, and an asset a database."""
+"""Measure a feed of 1,000 tables of which 5 are touched: with one asset for each table, and one for each database."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ _JOB = ["-m", "dagster", "job", "execute", "-m", "cdc_assets.definitions", "-j",
 
 
 def measure(bench: Bench) -> Section:
-    """Load the definitions, run without news, and touch a few tables, in both forms in turn."""
+    """Load the definitions, run without new records, and touch a small number of tables, in both forms in turn."""
     bench.say(f"{_TABLES} tables in one feed, an asset each, and an asset a database ...")
     forms = {"an asset a table": _TABLES, "an asset a database": _TABLES - 1}
     places = {form: _place(bench, form, limit) for form, limit in forms.items()}
@@ -58,7 +58,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _place(bench: Bench, form: str, limit: int) -> Place:
-    """A feed with few tables that have been written, and so many that are there."""
+    """Return a feed with a small number of written tables, and many empty ones."""
     place = prepare(bench.again(form.replace(" ", "-")), None, **CANAL_JSON, max_table_assets=limit)
     changes = Changes(_TOUCHED)
     changes.write(place.snapshots)
@@ -70,7 +70,7 @@ def _place(bench: Bench, form: str, limit: int) -> Place:
 
 
 def _many_feeds(bench: Bench) -> Place:
-    """Feeds that have nothing yet."""
+    """Return feeds without records."""
     place = prepare(bench.again("feeds"))
     (feed,) = yaml.safe_load(place.feeds_file.read_text())["feeds"].values()
     place.feeds_file.write_text(yaml.safe_dump({"feeds": {f"f{n}": feed for n in range(_FEEDS)}}))
@@ -78,7 +78,7 @@ def _many_feeds(bench: Bench) -> Place:
 
 
 def _events(place: Place) -> int:
-    """How many events Dagster keeps of a run that touches the few."""
+    """Return the number of events that Dagster keeps of a run that touches the tables."""
     os.environ |= _environment(place)
     with DagsterInstance.from_config(str(place.folder)) as instance:
         job = build_definitions(load_feeds(place.feeds_file)).resolve_job_def(f"cdc_pipeline_{FEED}")

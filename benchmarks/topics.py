@@ -1,4 +1,4 @@
-"""A real broker with the generated stream in its topics."""
+"""Run a real broker with the generated stream in its topics."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ _QUEUE = 100_000
 
 @dataclass
 class Topic:
-    """A topic, and what was produced into it: partition -> the next offset."""
+    """A topic, and the produced partitions: partition -> the next offset."""
 
     servers: str
     name: str
@@ -48,19 +48,19 @@ class Topic:
             raise KafkaException(refused[0])
 
     def source(self) -> dict[str, object]:
-        """The feed's source."""
+        """Return the feed's source."""
         return {"kafka": {"bootstrap_servers": self.servers, "topics": [self.name]}}
 
 
 class Topics:
-    """A broker of its own, in a folder that is not there yet."""
+    """A broker in a new folder."""
 
     def __init__(self, folder: Path) -> None:
         self._broker = TestBroker(folder)
         self._admin = AdminClient({"bootstrap.servers": self._broker.servers})
 
     def create(self, name: str, partitions: int) -> Topic:
-        """A new topic."""
+        """Create a topic."""
         for done in self._admin.create_topics([NewTopic(name, partitions, 1)]).values():
             done.result()
         return Topic(self._broker.servers, name)

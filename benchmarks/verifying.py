@@ -1,4 +1,4 @@
-"""`cdc-assets verify` of a large table against a real MariaDB server: seconds, and the command's own memory."""
+"""Measure `cdc-assets verify` of a large table against a real MariaDB server: seconds, and the command's own memory."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ _TABLE = ("bench", "orders")
 _CHUNK = 1_000_000  # rows that are written at once
 _BEGIN = "2026-01-01 00:00:00"
 _MB = 1_000_000
-# The row of each n, in the source; `_values` says the same.
+# The row of each n in the source; `_values` has the same values.
 _ROW = (
     "n, n * 7, NULL, ELT(n % 4 + 1, 'new', 'paid', 'shipped', 'cancelled'), (n - 5000) / 100, n % 1000, n / 8, "
     f"CONCAT('note of order ', n), UNHEX(LPAD(HEX(n), 8, '0')), n % 2, '{_BEGIN}' + INTERVAL n SECOND, "
@@ -33,7 +33,7 @@ _ROW = (
 
 
 def measure(bench: Bench) -> Section:
-    """Of each size, equal on both sides; then with ten rows changed; then with all of them."""
+    """Verify tables of each size: with equal rows, with ten changed rows, then with all rows changed."""
     timings: list[Timing] = []
     for size in bench.form.versions:
         place, server = _filled(bench, size), MariaDB(bench.again(f"mariadb-{size}"))
@@ -62,7 +62,7 @@ def measure(bench: Bench) -> Section:
 
 
 def _verified(name: str, place: Place, server: MariaDB, code: int) -> Timing:
-    """The command, which has to end with this code."""
+    """Run the command, which must end with this exit code."""
     environment = os.environ | {"CDC_FEEDS": str(place.feeds_file), "CDC_LAKEHOUSE": str(place.root)}
     environment |= {USER: mariadb.USER, PASSWORD: mariadb.PASSWORD}
     command = [sys.executable, "-m", "cdc_assets", "verify", FEED, ".".join(_TABLE), "--jdbc", server.url]
@@ -81,7 +81,7 @@ def _verified(name: str, place: Place, server: MariaDB, code: int) -> Timing:
 
 
 def _filled(bench: Bench, size: int) -> Place:
-    """A feed made by the pipeline of one row, in whose place rows are put at once."""
+    """Return a feed that the pipeline made of one row, which is then replaced by many rows."""
     bench.say(f"A table of {size:,} rows ...")
     place = prepare(bench.again(f"verifying-{size}"))
     generate.write_updates(place.snapshots / "begin.jsonl", 1, 0, 0)
@@ -98,7 +98,7 @@ def _filled(bench: Bench, size: int) -> Place:
 
 
 def _values(n: np.ndarray) -> dict[str, object]:
-    """The columns of these rows' versions, all in force."""
+    """Return the columns of these rows' open versions."""
     began = np.datetime64(_BEGIN, "us")
     return {
         "_cdc_key": _texts(f'["{i}"]' for i in n),

@@ -1,4 +1,4 @@
-"""Changes into a table that has many versions already."""
+"""Measure changes into a table that has many versions already."""
 
 import math
 
@@ -13,12 +13,12 @@ from cdc_assets.stages import HISTORY
 
 _ALLOWED = 2.5
 _TABLE = ("bench", "orders")
-_CLOSED = 2  # versions to each open one
+_CLOSED = 2  # versions for each open one
 _FILE = 250_000  # versions
 
 
 def measure(bench: Bench) -> Section:
-    """Tables of each size, then the same changes into each of them, in turn."""
+    """Apply the same changes to tables of each size, in turn."""
     form = bench.form
     places = {size: _with_versions(bench, size) for size in form.versions}
     rounds: dict[int, list[list[Timing]]] = {size: [] for size in form.versions}
@@ -30,13 +30,15 @@ def measure(bench: Bench) -> Section:
             bench.say(f"  into {size:,}: {total(steps, '').seconds:.2f} s, of which history {history.seconds:.2f} s")
             if number >= form.warm_up:
                 rounds[size].append(steps)
-    whole: dict[int, Timing] = {}
+    totals: dict[int, Timing] = {}
     histories: dict[int, Timing] = {}
     for size, each in rounds.items():
         steps = medians(each)
-        whole[size] = total(steps, f"into {size:,}, all stages")
-        found = next(t for t in steps if t.name == HISTORY.name)
-        histories[size] = Timing(f"into {size:,}, history", found.seconds, found.cpu_seconds, found.jobs)
+        totals[size] = total(steps, f"into {size:,}, all stages")
+        history_step = next(t for t in steps if t.name == HISTORY.name)
+        histories[size] = Timing(
+            f"into {size:,}, history", history_step.seconds, history_step.cpu_seconds, history_step.jobs
+        )
     smallest, largest = min(places), max(places)
     against = f"{form.changes:,} changes into {largest:,} versions / into {smallest:,}"
     return Section(
@@ -44,16 +46,16 @@ def measure(bench: Bench) -> Section:
         f"{form.changes:,} changes into tables of many versions",
         "One version in three is open; their keys are spread over all files. The changes are to keys all over the table: "
         "updates of existing rows, one in ten a delete, one in ten a new row.",
-        [timing for size in places for timing in (whole[size], histories[size])],
+        [timing for size in places for timing in (totals[size], histories[size])],
         [
-            Ratio(f"{against}, stages", whole[largest].seconds / whole[smallest].seconds, _ALLOWED),
+            Ratio(f"{against}, stages", totals[largest].seconds / totals[smallest].seconds, _ALLOWED),
             Ratio(f"{against}, history", histories[largest].seconds / histories[smallest].seconds, _ALLOWED),
         ],
     )
 
 
 def _with_versions(bench: Bench, size: int) -> Place:
-    """A feed whose table has so many versions: made by the pipeline of one row, then filled up at once with others."""
+    """Return a feed whose table has a number of versions: the pipeline made one row, and the rest was filled in."""
     bench.say(f"A table of {size:,} versions ...")
     place, keys = prepare(bench.again(f"versions-{size}")), size // (1 + _CLOSED)
     generate.write_updates(place.snapshots / "begin.jsonl", 1, keys, 0)
@@ -84,7 +86,7 @@ def _with_versions(bench: Bench, size: int) -> Place:
         "amount": F.rand(2) * 10_000,
     }
     numbered = bench.spark.range(1, keys + 1).crossJoin(bench.spark.range(1 + _CLOSED).toDF("number"))
-    # Not in the order of their keys: runs write files that reach from the first key to the last.
+    # Not in key order, because the files of runs reach from the first key to the last.
     spread = numbered.repartition(math.ceil(size / _FILE), F.xxhash64("id", "number"))
     rows = spread.select(*[made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in columns])
     table = history.with_schema(columns, {})

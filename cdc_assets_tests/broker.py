@@ -1,7 +1,7 @@
-"""A real Kafka broker for tests: KRaft, one node, in a process of its own, on free ports of the loopback address.
+"""Run a real Kafka broker for tests: KRaft, one node, in a process of its own, on free ports of the loopback address.
 
-Its jars come from Maven as the product's do (`cdc_assets.stores.jars`), each with its checksum; what else it needs is among
-pyspark's jars. What the tests do to its topics they do through Kafka's own Java client, on Spark's JVM.
+Its jars come from Maven as the product's do (`cdc_assets.stores.jars`), each with its checksum; pyspark has the
+others. The tests change topics through Kafka's own Java client, on Spark's JVM.
 """
 
 import base64
@@ -85,11 +85,11 @@ listener.name.clients.plain.sasl.jaas.config={jaas} user_{user}="{password}";
 
 
 def jaas(user: str, password: str) -> str:
-    """A client's login, as `sasl.jaas.config` has it; without the closing semicolon."""
+    """Return a client's login as `sasl.jaas.config` has it, without the closing semicolon."""
     return f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{password}"'
 
 
-# Records are sent by librdkafka, as each by a call into the JVM takes many times as long.
+# librdkafka sends the records, because a call into the JVM for each takes many times as long.
 _SENDING: dict[str, Any] = {
     "enable.idempotence": True,
     "linger.ms": 5,
@@ -101,7 +101,7 @@ _PATIENCE = 120  # seconds: a broker that was killed may come back
 
 
 class TestBroker:
-    """The broker's process; with `login`, a user and a password, clients must say them (SASL/PLAIN)."""
+    """The broker's process; with `login`, a user and a password, clients must log in (SASL/PLAIN)."""
 
     __test__ = False  # pytest: not a test
 
@@ -195,17 +195,17 @@ class Client:
             time.sleep(0.1)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give the topic so many partitions."""
-        wanted = self.jvm.java.util.HashMap()
-        wanted.put(topic, self.kafka.clients.admin.NewPartitions.increaseTo(partitions))
-        self.admin.createPartitions(wanted).all().get()
+        """Give the topic the given number of partitions."""
+        new_partitions = self.jvm.java.util.HashMap()
+        new_partitions.put(topic, self.kafka.clients.admin.NewPartitions.increaseTo(partitions))
+        self.admin.createPartitions(new_partitions).all().get()
         self._wait_for(topic, partitions)
-        # A producer that has sent to the topic believes in the partitions that it had, until it asks again.
+        # A producer that has sent to the topic keeps its list of partitions until it refreshes the list.
         while len(self.producer.list_topics(topic).topics[topic].partitions) < partitions:
             time.sleep(0.05)
 
     def _wait_for(self, topic: str, partitions: int) -> None:
-        """Until each partition has its log: a producer that comes before waits for a new leader, and gives up."""
+        """Wait until each partition has its log: an earlier producer waits for a new leader, and gives up."""
         asked = self.jvm.java.util.HashMap()
         for number in range(partitions):
             asked.put(self.kafka.common.TopicPartition(topic, number), self.kafka.clients.admin.OffsetSpec.latest())
@@ -221,7 +221,7 @@ class Client:
 
     def expire(self, topic: str, partition: int, before: int) -> None:
         """Delete the records below an offset, as retention does."""
-        # By reflection: py4j cannot tell a static method from one of the same name that is not.
+        # By reflection: py4j does not distinguish a static method from another one of the same name.
         kinds = self.gateway.new_array(self.jvm.java.lang.Class, 1)
         kinds[0] = self.jvm.java.lang.Long.TYPE
         arguments = self.gateway.new_array(self.jvm.java.lang.Object, 1)
@@ -229,14 +229,14 @@ class Client:
         method = self.jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete").getMethod(
             "beforeOffset", kinds
         )
-        wanted = self.jvm.java.util.HashMap()
-        wanted.put(self.kafka.common.TopicPartition(topic, partition), method.invoke(None, arguments))
-        self.admin.deleteRecords(wanted).all().get()
+        offsets = self.jvm.java.util.HashMap()
+        offsets.put(self.kafka.common.TopicPartition(topic, partition), method.invoke(None, arguments))
+        self.admin.deleteRecords(offsets).all().get()
 
     def send(self, records: Iterable[Record], *, topic: str | None = None, transaction: str | None = None) -> None:
-        """Send recorded records, in their order, each to its topic (or `topic`) and partition.
+        """Send recorded records, in order, each to its topic (or `topic`) and partition.
 
-        `transaction`: `commit` or `abort`: all of them in one that ends so.
+        `transaction`: `commit` or `abort` puts all of them into one transaction with this end.
         """
         producer = self._transactional() if transaction else self.producer
         if transaction:

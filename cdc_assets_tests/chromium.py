@@ -1,6 +1,6 @@
-"""A real Chromium for the tests: one that is installed, else one out of a pinned package, which needs no root.
+"""Run a real Chromium for the tests: an installed one, or one from a pinned package, which needs no root.
 
-All that its program needs of the system and does not bring along belongs to the packages that no Debian is without.
+All system libraries that the package lacks belong to the packages of every Debian.
 """
 
 import hashlib
@@ -28,26 +28,26 @@ _MILLISECONDS = 30_000
 
 @contextmanager
 def opened() -> Iterator[Page]:
-    """A page of the browser, wide enough for the graph of a feed; what is expected of it may take half a minute."""
+    """Yield a page of the browser, wide enough for the graph of a feed; each expectation may take half a minute."""
     expect.set_options(timeout=_MILLISECONDS)
     program, needed = _program()
     with sync_playwright() as p:
         browser = p.chromium.launch(executable_path=program, args=["--no-sandbox"], env={**os.environ, **needed})
-        # Where the system has no language set, a browser tells pages of one that Dagster's do not take.
+        # Without a system language, a browser sends one that Dagster's pages do not accept.
         yield browser.new_page(viewport={"width": 2420, "height": 900}, locale="en-US")
         browser.close()
 
 
 def _program() -> tuple[str, dict[str, str]]:
-    """The browser's program, and the environment that it needs."""
-    if found := os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"):
-        return found, {}
+    """Return the browser's program, and the environment that it needs."""
+    if installed := os.environ.get("CDC_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome"):
+        return installed, {}
     folder = _unpacked()
     return f"{folder}/chromium", {"LD_LIBRARY_PATH": f"{folder}/lib", "FONTCONFIG_FILE": f"{folder}/fonts.conf"}
 
 
 def _unpacked() -> Path:
-    """The folder of the package's program, beside the jars."""
+    """Return the folder of the package's program, beside the jars."""
     folder = cache_dir() / f"chromium-{_VERSION}"
     if not folder.exists():
         assert (platform.system(), platform.machine()) == ("Linux", "x86_64"), _NONE  # the package has no other
@@ -55,8 +55,8 @@ def _unpacked() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as work, tarfile.open(_fetched(Path(work))) as package:
 
             def content(name: str) -> bytes:
-                found: bytes = brotli.decompress(package.extractfile(f"package/bin/{name}.br").read())
-                return found
+                binary: bytes = brotli.decompress(package.extractfile(f"package/bin/{name}.br").read())
+                return binary
 
             made = Path(work) / "made"
             made.mkdir()

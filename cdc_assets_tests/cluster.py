@@ -1,11 +1,14 @@
-"""Spark clusters of the tests' own, and a run of the core on one.
+"""Run Spark clusters for the tests, and the core on one of them.
 
-Their executors are processes with no more than Spark: an empty environment, a working directory of their own, nothing of
-this package. Here is the standalone cluster, a master and two workers; others are in `yarn.py` and `kubernetes.py`.
+The executors are processes with nothing but Spark: an empty environment, a working directory of their own, no file
+of this package. This module has the standalone cluster, a master and two workers; others are in `yarn.py` and
+`kubernetes.py`.
 
-usage: python -m cdc_assets_tests.cluster FOLDER SETTINGS SPARK MOMENT..., where FOLDER is a chain's, SETTINGS the feed's,
-and SPARK the cluster's, both in JSON. At each MOMENT, a stage's name or `checkpoint`, all executors are killed. Printed is
-when they were, and what the run says of a file that no executor sees.
+usage: python -m cdc_assets_tests.cluster FOLDER SETTINGS SPARK MOMENT...
+
+FOLDER is a chain's, SETTINGS the feed's and SPARK the cluster's, both in JSON. At each MOMENT, a stage's name or
+`checkpoint`, all executors are killed. The process prints when they were killed, and the run's error about a file
+that no executor sees.
 """
 
 import contextlib
@@ -40,12 +43,12 @@ SMALL = ["-Xmx128m", *SHORT_LIVED_OPTIONS]
 CHECKPOINT = "checkpoint"
 _SECONDS = 60
 _CORES = 2  # of all workers
-# What Spark's own start scripts set.
+# The options that Spark's own start scripts set.
 _ENVIRONMENT = {"SPARK_SCALA_VERSION": "2.13"}
 
 
 class Cluster:
-    """What has executors.
+    """A cluster with executors.
 
     Attributes:
         folder: of its files.
@@ -89,7 +92,7 @@ class Cluster:
         return done.stdout
 
     def stop(self) -> None:
-        """Executors that are still there end when they miss their driver."""
+        """End the cluster; executors that are left end when they lose their driver."""
         for each in self._processes:
             each.kill()
         for each in self._processes:
@@ -119,13 +122,13 @@ class Standalone(Cluster):
 
 
 class OneWorker(Standalone):
-    """A master and a worker of both cores: where executors are killed often, to start one each time is half of two."""
+    """A master and one worker of both cores: after many kills, starting one executor takes half the time of two."""
 
     workers = ("only",)
 
 
 def java_path() -> str:
-    """Where the command that starts a JVM is."""
+    """Return the path of the command that starts a JVM."""
     return str(shutil.which(java()))
 
 
@@ -144,20 +147,20 @@ def wait_for(port: int) -> None:
 
 
 class _Killer(threading.Thread):
-    """All executors are killed in some stages, when the first task runs; and when the first rows are put aside.
+    """Kills all executors in some stages, when the first task runs, and after the first checkpoint.
 
-    What only they hold of rows, shuffled or kept, is lost with them. Spark starts others.
+    The rows that only they have, shuffled or cached, are lost. Spark starts new executors.
     """
 
     def __init__(self, spark: SparkSession, moments: Sequence[str]) -> None:
         super().__init__(daemon=True)
         self._spark, self._moments = spark, set(moments)
-        # By it executors tell whose they are.
+        # Executors have this variable, which identifies their cluster.
         self._driver = f"@{HOST}:{spark.sparkContext.getConf().get('spark.driver.port')}".encode()
         self._stage = ""
         self.killed: list[str] = []
         for stage in STAGES:
-            self._have_told(type(stage), stage.name)
+            self._note_stage(type(stage), stage.name)
         self._kill_after_checkpoint()
 
     def run(self) -> None:
@@ -168,14 +171,14 @@ class _Killer(threading.Thread):
             if any(each and each.numActiveTasks for each in running):
                 self._kill(self._stage)
 
-    def _have_told(self, stage: Any, name: str) -> None:
+    def _note_stage(self, stage: Any, name: str) -> None:
         run = stage.run
 
-        def told(*args: Any) -> Any:
+        def run_noted(*args: Any) -> Any:
             self._stage = name
             return run(*args)
 
-        stage.run = told
+        stage.run = run_noted
 
     def _kill_after_checkpoint(self) -> None:
         frames: Any = DataFrame
@@ -209,9 +212,9 @@ def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], momen
         "spark.executor.cores": "1",
         "spark.executor.extraJavaOptions": SHORT_LIVED["SPARK_SUBMIT_OPTS"],
         "spark.sql.shuffle.partitions": "2",
-        # Both executors are there before the first task.
+        # Both executors have started before the first task.
         "spark.scheduler.minRegisteredResourcesRatio": "1",
-        # Tasks are seen as soon as they run.
+        # A task counts as soon as it runs.
         "spark.ui.liveUpdate.period": "0",
         **cluster,
     }
@@ -221,7 +224,7 @@ def _main(folder: Path, settings: dict[str, Any], cluster: dict[str, str], momen
     chain.run()
     print("killed in", *sorted(killer.killed))
     try:
-        # In the folder that each process works in; of this one's files executors have none there.
+        # Relative to the working directory of each process; executors have no file of this one.
         check_file_visible(spark, "/proc/self/cwd/pyproject.toml", "source.recorded")
     except LocationError as error:
         print(error)

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, a feed with a lakehouse of its own, and the recorded scenarios, run once."""
+"""Share between all tests one Spark session, feeds with a lakehouse each, and the recorded scenarios, run once."""
 
 import itertools
 import os
@@ -23,12 +23,12 @@ from cdc_assets_tests.gcs import GcsServer
 from cdc_assets_tests.hdfs import Hdfs
 from cdc_assets_tests.jobs import FEEDS, Job
 from cdc_assets_tests.mariadb import MariaDB
-from cdc_assets_tests.s3 import S3Server, wait_no_longer_than_told
+from cdc_assets_tests.s3 import S3Server, shorten_timeouts
 from cdc_assets_tests.store_server import StoreServer
 from cdc_assets_tests.support import RECORDED, SHORT_LIVED_OPTIONS, Chain, read_lines
 from cdc_assets_tests.tiers import is_extended, is_fast, is_soak
 
-# Files whose tests share nothing that takes long to make; those with the longest tests first.
+# Files whose tests share no slow fixture; those with the longest tests first.
 SPREAD = [
     "test_hostile.py",
     "test_evolution_recorded.py",
@@ -36,7 +36,7 @@ SPREAD = [
     "test_key_changes_across_partitions.py",
     "test_as_of.py",
 ]
-# Files whose tests share what is made of the recorded streams of one configuration, which their ids begin with.
+# Files whose tests share the run of one recorded configuration, with which their ids begin.
 BY_CONFIGURATION = {"test_dialects.py", "test_debezium_sets.py"}
 # Files whose tests wait for processes that they start.
 OF_PROCESSES = {
@@ -48,16 +48,16 @@ OF_PROCESSES = {
     "test_playground.py",
     "test_table_assets.py",
 }
-# The worker that has these, as xdist calls it.
+# xdist's name of the worker that runs these.
 THIRD = "gw2"
 CONFIGURATIONS = sorted((path.name for path in RECORDED.glob("*/*") if path.is_dir()), key=len, reverse=True)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """What one worker is given at once: a file, so that what its tests share is made once; the largest files first.
+    """Gives a worker one file at once, so that slow fixtures are made once; the largest files first.
 
-    Tests that share nothing come last, one by one, to whoever is idle. Of three workers the third has tests that wait for
-    processes, and no others: a Spark session of its own takes longer to get warm than it would help.
+    Tests that share nothing come last, one by one, to any idle worker. The third of three workers runs only tests
+    that wait for processes: warming up a third Spark session takes longer than it would save.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -71,7 +71,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         return name
 
     def _next_for(self, node: WorkerController) -> str | None:
-        """The scope that a worker is to have next; the others have those of the third when nothing else is left."""
+        """Return the next scope of a worker; the others get those of the third when nothing else is left."""
         third = node.gateway.id == THIRD
         its_own = [scope for scope in self.workqueue if scope in OF_PROCESSES or not third]
         return min(its_own, key=_lateness, default=None)
@@ -90,7 +90,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def _lateness(scope: str) -> int:
-    """How late a scope comes, whatever its number of tests."""
+    """Return how late a scope runs, whatever its number of tests."""
     if scope in OF_PROCESSES:
         return len(SPREAD)
     name = Path(scope.partition("::")[0]).name
@@ -98,7 +98,7 @@ def _lateness(scope: str) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """Workers are given tests so (`-n`)."""
+    """Give tests to workers by `Scheduling` (`-n`)."""
     return Scheduling(config, log)
 
 
@@ -119,8 +119,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     """A page of a real browser."""
-    with opened() as found:
-        yield found
+    with opened() as opened_page:
+        yield opened_page
 
 
 @pytest.fixture(scope="session")
@@ -165,21 +165,21 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB
 def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServer]) -> Iterator[SparkSession]:
     """The one session of the test process, small and with the pipeline's own settings, those of stores among them."""
     reached = [Store(server.settings, (server.root,)) for server in stores.values()]
-    # That of the third worker is for few tests.
-    for_few = SHORT_LIVED_OPTIONS if os.environ.get("PYTEST_XDIST_WORKER") == THIRD else []
+    # The session of the third worker runs only a small number of tests.
+    for_short_sessions = SHORT_LIVED_OPTIONS if os.environ.get("PYTEST_XDIST_WORKER") == THIRD else []
     session = spark_session(
         {
             "spark.master": "local[2]",
             "spark.driver.memory": "4g",
             # Delta keeps the state of ten thousand tables for an hour: more than the heap, after hundreds of tests.
-            # What a plan leaves behind is gone at once, if there is room enough not to keep any of it; and what is kept is
-            # copied twice, not fifteen times, before it is taken to stay.
-            # And what is compiled for hundreds of kinds of plans has room enough not to be thrown away and compiled again.
+            # A plan's garbage is collected at once if the young generation is large enough to keep none of it. Objects
+            # that stay are copied twice, not fifteen times, before they move to the old generation.
+            # The code caches hold the code of hundreds of kinds of plans, so that it is not compiled again.
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms2g -Xmn1200m -XX:MaxTenuringThreshold=2 "
-            f"-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20 {' '.join(for_few)}",
-            # What tests read themselves are a few rows, as those that the stages get are.
+            f"-XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m -Ddelta.log.cacheSize=20 {' '.join(for_short_sessions)}",
+            # The tests themselves read small tables, so compiling their plans would cost more than it saves.
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            # How long a writer waits for HDFS to know of its last block, before it asks again.
+            # How long a writer waits before it asks HDFS again whether its last block is reported.
             "spark.hadoop.dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
@@ -188,7 +188,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, stores: dict[str, StoreServe
         },
         Store(locations=tuple(server.root for server in stores.values())),
     )
-    wait_no_longer_than_told(session)
+    shorten_timeouts(session)
     yield session
     session.stop()
 
@@ -202,7 +202,7 @@ def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
 
 @pytest.fixture
 def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """The definitions over the feeds shop and crm, which have nothing yet."""
+    """The definitions over the feeds shop and crm, which have no records yet."""
     (tmp_path / "feeds.yaml").write_text(FEEDS)
     monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))
@@ -212,7 +212,7 @@ def job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="session")
 def recorded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
-    """A recorded scenario of canal-json_ext, run once: not to be changed."""
+    """A recorded scenario of canal-json_ext, run once; tests do not change it."""
     done: dict[str, Chain] = {}
 
     def run(scenario: str) -> Chain:
@@ -237,7 +237,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
 
 @pytest.fixture(scope="session")
 def client(spark: SparkSession, broker: TestBroker) -> Iterator[Client]:
-    """Kafka's own client, for what the tests do to the broker."""
+    """Kafka's own client, with which tests change the broker."""
     made = Client(spark, broker)
     yield made
     made.close()
@@ -248,7 +248,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test has."""
+    """The name of a topic that no other test has."""
     return f"topic{next(_numbers)}"
 
 

@@ -1,10 +1,11 @@
-"""Run the pipeline over bent records of every protocol, and hold it to what must be true all the same.
+"""Run the pipeline over bent records of every protocol, and check what must always be true.
 
-usage: python -m cdc_assets_tests.fuzz [--records 20000] [--batch 2000] [--seed N] [NAME ...]     (what `make fuzz` runs)
+usage: python -m cdc_assets_tests.fuzz [--records 20000] [--batch 2000] [--seed N] [NAME ...]     (what `make fuzz`
+runs)
 
-Held of each batch: no run fails twice in a row; every record is accounted for; what is in quarantine says where it came
-from and what to do; no file lies outside its folder; and a whole stream that comes before, between and after the bent
-records makes the very histories that it makes alone. Exit code 0: all of it held.
+For each batch: no run fails twice in a row; every record is accounted for; every row in quarantine states where it
+came from and what to do; no file lies outside its folder; and an undisturbed stream that comes before, between and
+after the bent records makes the same histories as alone. Exit code 0: all of this is true.
 """
 
 import argparse
@@ -35,7 +36,7 @@ _FOLDERS = {
     "raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "quarantine", "history",
     "history_progress", "registry_schemas",
 }  # fmt: skip
-# Of one folder's name below the history: what `path_segment` leaves.
+# A folder name below the history: the characters that `path_segment` leaves.
 _SEGMENT = re.compile(r"[A-Za-z0-9_~-]{1,200}|_delta_log")
 _MOST_MEMORY = 2 << 30  # bytes, of this process
 _MOST_HEAP_GROWTH = (
@@ -45,17 +46,17 @@ _MOST_HEAP_GROWTH = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A recorded configuration: its feed's settings, the form of its values, which sets are bent, and which stays whole."""
+    """A recorded configuration: its feed's settings, the form of its values, the bent sets, and the undisturbed set."""
 
     name: str
     settings: dict[str, Any]
     form: str
     bent: tuple[str, ...]
-    whole: str
+    undisturbed_set: str
 
     @contextmanager
     def feed_settings(self) -> Iterator[dict[str, Any]]:
-        """The settings of a feed of this kind, and while they are used, the registry that they name, if any."""
+        """Yield the settings of a feed of this kind, while the registry that they name runs."""
         if self.settings.get("encoding") != "avro" or self.settings["protocol"] != "debezium":
             yield self.settings
             return
@@ -63,7 +64,7 @@ class Kind:
             yield self.settings | {"schema_registry": {"url": registry.url + CONFLUENT}}
 
 
-# A broken mapping holds its table up, with all that comes after it: here everything is to reach the history.
+# A broken mapping would block its table, and here all events must reach the history.
 _SETTINGS = {"type_mapping": "warn", "time_zone": "Asia/Tokyo"}
 
 
@@ -75,7 +76,7 @@ def _mysql(name: str, **settings: Any) -> Kind:
     return Kind(f"mysql/{name}", settings | _SETTINGS, "json", ("customers", "types"), "extra")
 
 
-# One of each wire format, which `make test` goes over.
+# One of each wire format, which `make test` runs.
 KINDS = [
     _ticdc("canal-json_ext", protocol="canal-json", tidb_extension=True),
     _mysql("canal117-flat", protocol="canal-json"),
@@ -102,20 +103,22 @@ OTHERS = [
 ]
 
 
-def whole_stream(kind: Kind) -> list[Record]:
-    """The set that stays whole, in topics of its own: watermarks are each topic's."""
-    return [line | {"topic": f"whole.{line['topic']}"} for line in read_lines(RECORDED / kind.name / kind.whole)]
+def read_undisturbed_lines(kind: Kind) -> list[Record]:
+    """Return the undisturbed set, in topics of its own, because each topic has its own watermarks."""
+    return [
+        line | {"topic": f"whole.{line['topic']}"} for line in read_lines(RECORDED / kind.name / kind.undisturbed_set)
+    ]
 
 
 def undisturbed(made: Chain, kind: Kind) -> dict[str, list[dict[str, Any]]]:
-    """The histories that the whole stream makes alone, in a new feed."""
-    made.add(whole_stream(kind))
+    """Return the histories that the undisturbed set alone makes, in a new feed."""
+    made.add(read_undisturbed_lines(kind))
     made.run()
     return histories(made.lake)
 
 
 def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, list[dict[str, Any]]]) -> None:
-    """Run a new feed over `count` bent records and a whole stream, and assert what must be true of it.
+    """Run a new feed over `count` bent records and the undisturbed set, and assert what must be true of it.
 
     Args:
         made: the feed, of the kind's settings.
@@ -124,14 +127,14 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
         count: the records that are bent.
         expected: `undisturbed`.
     """
-    whole = whole_stream(kind)
+    undisturbed_lines = read_undisturbed_lines(kind)
     lines = [line for each in kind.bent for line in read_lines(RECORDED / kind.name / each)]
     mutants = Mutants(lines, (kind.name, seed), kind.form)
     around = _around(made.folder)
     heap_before = _heap_in_use(made.lake.spark)
-    # The feed has to go on after the bent records.
-    half, first = len(whole) // 2, mutants.take(count)
-    for lines in ([*whole[:half], *first], whole[half:]):
+    # The feed must go on after the bent records.
+    half, first = len(undisturbed_lines) // 2, mutants.take(count)
+    for lines in ([*undisturbed_lines[:half], *first], undisturbed_lines[half:]):
         made.add(lines)
         try:
             report = made.run()
@@ -140,7 +143,7 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
             report = made.run()
         for verdict in (records_taken(report.ingest), records_decoded(report.decode), events_placed(report.release)):
             assert verdict.passed, verdict.violations
-    _told(made)
+    _assert_quarantine_explains(made)
     assert _around(made.folder) == around, "data outside the root"
     _inside(made.folder)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 < _MOST_MEMORY
@@ -148,12 +151,12 @@ def hold(made: Chain, kind: Kind, seed: int, count: int, expected: dict[str, lis
     tables = tables_of(made.lake)
     assert expected
     assert expected.keys() <= tables.keys()
-    found = {name: rows_in(tables[name], made.lake.spark) for name in expected}
-    assert found == expected, "rows of tables that no bent record touches"
+    rows = {name: rows_in(tables[name], made.lake.spark) for name in expected}
+    assert rows == expected, "rows of tables that no bent record touches"
 
 
 def _around(folder: Path) -> set[Path]:
-    """What lies beside the feed's own folder, and the folders with Parquet files where the process runs.
+    """Return the entries beside the feed's folder, and the folders with Parquet files in the working directory.
 
     Other tests run there at the same time, and tools leave files: a folder without data is theirs.
     """
@@ -161,8 +164,8 @@ def _around(folder: Path) -> set[Path]:
     return {*folder.parent.iterdir(), *(path for path in visible if next(path.rglob("*.parquet"), None))}
 
 
-def _told(made: Chain) -> None:
-    """Everything in quarantine says what it is, where it came from, and what to do."""
+def _assert_quarantine_explains(made: Chain) -> None:
+    """Assert that every row in quarantine states its reason, its place, and what to do."""
     for row in made.quarantine():
         assert row["reason"] in set(Reason), row
         assert row["message"], row
@@ -173,7 +176,7 @@ def _told(made: Chain) -> None:
 
 
 def _inside(folder: Path) -> None:
-    """Only tables, under names that lead nowhere else."""
+    """Assert that the folder has only tables, under names that lead nowhere else."""
     assert {p.name for p in folder.iterdir()} == {"snapshots", "lake"}
     assert {p.name for p in (folder / "lake").iterdir()} <= _FOLDERS
     assert {p.stem for p in (folder / "lake").glob("*/*")} == {"f"}
@@ -192,7 +195,7 @@ def _heap_in_use(spark: SparkSession) -> int:
 
 
 def main() -> int:
-    """Bend, run, tell."""
+    """Run the feeds over bent records, and print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=20_000, help="of all configurations together")
     parser.add_argument("--batch", type=int, default=2_000)

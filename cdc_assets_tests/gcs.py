@@ -1,9 +1,8 @@
-"""A Google Cloud Storage of the tests' own: fake-gcs-server, and what that lacks.
+"""Run a Google Cloud Storage for the tests: fake-gcs-server, with what it lacks, as Google documents it.
 
-It lacks: writes by the XML API, as deltalake makes them, and where its lists begin; that the condition of a resumable
-upload, as Hadoop's connector makes it, holds when the upload ends, that one that has ended is answered again, and how far
-one has come (it ends one that is asked, with what it has); what layout a bucket has; tokens. These are here, as Google
-documents them.
+It lacks writes by the XML API, which deltalake uses; the start offset of lists; tokens; and a bucket's layout. For
+resumable uploads, which Hadoop's connector uses, it lacks the check of the condition at the end, a second answer
+about an ended upload, and the progress of an upload (a question about the progress ends the upload).
 """
 
 import json
@@ -41,7 +40,7 @@ _PROGRAM = (
 )
 _LAYOUT = f"/storage/v1/b/{BUCKET}/storageLayout"
 _TOKENS, _UPLOADS, _UPLOAD = "/token", f"/upload/storage/v1/b/{BUCKET}/o", "HTTP_X_GOOG_IF_GENERATION_MATCH"
-# A PUT without content asks how far an upload has come, or ends one whose whole length it tells.
+# A PUT without content asks for the progress of an upload, or ends it if it states the total length.
 _ASKED = re.compile(r"bytes \*/(?P<total>\*|\d+)")
 TOKEN = "ya29.of-the-tests"
 
@@ -51,12 +50,12 @@ class GcsServer(StoreServer):
     root = f"gs://{BUCKET}"
     absent = "0"
     no_bucket = "404"
-    # Renaming in one request, the connector's default, is not known to the server: it copies, and deletes.
+    # The server cannot rename in one request, the connector's default: so the connector copies and deletes.
     options: ClassVar = {"fs.gs.operation.move.enable": "false"}
 
     def __init__(self) -> None:
         super().__init__()
-        # A service account, as Google hands out its key; before the JVM is started, which gets it from here.
+        # The key file of a service account; set before the JVM starts, which inherits it.
         self._folder = tempfile.TemporaryDirectory(prefix="cdc-assets-gcs-")
         key = rsa.generate_private_key(65537, 2048)
         account = {
@@ -78,9 +77,9 @@ class _Gcs(Answers):
         super().__init__(self._answer)
         self.emulator = emulator
         self.conditions: dict[str, str] = {}  # of resumable uploads
-        self.ended: dict[str, dict[str, Any]] = {}  # those that have ended, and the answer
-        self.received = Counter[str]()  # bytes of those that have not
-        self.writing = threading.Lock()  # from the look whether a file is there to its writing
+        self.ended: dict[str, dict[str, Any]] = {}  # ended uploads, with the answer
+        self.received = Counter[str]()  # received bytes of the others
+        self.writing = threading.Lock()  # held from the check whether a file exists until it is written
 
     def asked(self, environ: Environ) -> Request:
         asked, query = super().asked(environ), _query(environ)
@@ -119,9 +118,9 @@ class _Gcs(Answers):
 
     def _begun(self, environ: Environ, start: Start, query: dict[str, str]) -> Iterable[bytes]:
         def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            told = {k.lower(): v for k, v in headers}
-            if "location" in told and "ifGenerationMatch" in query:
-                self.conditions[told["location"].rpartition("upload_id=")[2]] = query["ifGenerationMatch"]
+            header_values = {k.lower(): v for k, v in headers}
+            if "location" in header_values and "ifGenerationMatch" in query:
+                self.conditions[header_values["location"].rpartition("upload_id=")[2]] = query["ifGenerationMatch"]
             return start(status, headers, *more)
 
         return self.emulator(environ, started)
@@ -132,20 +131,20 @@ class _Gcs(Answers):
             return _json(start, "200 OK", self.ended[upload])
         asked = _ASKED.fullmatch(environ.get("HTTP_CONTENT_RANGE", ""))
         if asked and asked["total"] != str(self.received[upload]):
-            there = [("Range", f"bytes=0-{self.received[upload] - 1}")] if self.received[upload] else []
-            start("308 Resume Incomplete", [*there, ("Content-Length", "0")])
+            range_header = [("Range", f"bytes=0-{self.received[upload] - 1}")] if self.received[upload] else []
+            start("308 Resume Incomplete", [*range_header, ("Content-Length", "0")])
             return [b""]
-        if self.conditions.get(upload) == "0" and self._is_there(name):
+        if self.conditions.get(upload) == "0" and self._exists(name):
             body(environ)
             return _json(start, "412 Precondition Failed", {"error": {"code": 412, "message": "conditionNotMet"}})
 
         def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            told[status] = {k.lower(): v for k, v in headers}
+            answers[status] = {k.lower(): v for k, v in headers}
             return start(status, headers, *more)
 
-        told: dict[str, dict[str, str]] = {}
+        answers: dict[str, dict[str, str]] = {}
         answer = b"".join(self.emulator(environ, started))
-        ((status, headers),) = told.items()
+        ((status, headers),) = answers.items()
         if status.startswith("200"):
             self.ended[upload] = json.loads(answer)
         elif status.startswith("308"):
@@ -153,34 +152,34 @@ class _Gcs(Answers):
         return [answer]
 
     def _listed(self, environ: Environ, start: Start, after: str) -> Iterable[bytes]:
-        status, headers, found = self.emulator.ask("GET", environ["RAW_URI"], {"Host": environ["HTTP_HOST"]}, b"")
+        status, headers, listing = self.emulator.ask("GET", environ["RAW_URI"], {"Host": environ["HTTP_HOST"]}, b"")
         later = re.sub(
             r"<Contents><Key>(.*?)</Key>.*?</Contents>",
             lambda one: one[0] if unescape(one[1]) > after else "",
-            found.decode(),
+            listing.decode(),
         ).encode()
         start(status, [*((k, v) for k, v in headers if k != "Content-Length"), ("Content-Length", str(len(later)))])
         return [later]
 
     def _put(self, environ: Environ, start: Start, name: str) -> Iterable[bytes]:
-        """A write by the XML API, as one by the JSON API."""
+        """Handle a write by the XML API as one by the JSON API."""
         content, condition = body(environ), environ.get(_UPLOAD)
-        told = f"--b\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
-        told += "--b\r\nContent-Type: application/octet-stream\r\n\r\n"
+        parts = f"--b\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
+        parts += "--b\r\nContent-Type: application/octet-stream\r\n\r\n"
         uri = f"{_UPLOADS}?uploadType=multipart" + (f"&ifGenerationMatch={condition}" if condition else "")
         with self.writing:
             status, _, answer = self.emulator.ask(
                 "POST",
                 uri,
                 {"Content-Type": "multipart/related; boundary=b"},
-                told.encode() + content + b"\r\n--b--\r\n",
+                parts.encode() + content + b"\r\n--b--\r\n",
             )
         made = json.loads(answer)
         headers = [("ETag", f'"{made["etag"]}"'), ("x-goog-generation", made["generation"])] if "etag" in made else []
         start(status, [*headers, ("Content-Length", "0")])
         return [b""]
 
-    def _is_there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         status, _, _ = self.emulator.ask("GET", f"/storage/v1/b/{BUCKET}/o/{quote(name, safe='')}", {}, b"")
         return status.startswith("200")
 

@@ -1,8 +1,8 @@
-"""An HDFS for the tests: a name node and two data nodes, each a process of its own on a free port, from a pinned jar.
+"""Run an HDFS for the tests: a name node and two data nodes, each in a process of its own, from a pinned jar.
 
-Two, so that a file is closed at once: it is when the name node has heard of its last block from one of them. The second has
-told of it before the first tells the writer that it has it, as the block goes through the first to the second; one alone is
-overtaken by the writer, and hdfs-native then waits half a second.
+With two data nodes a file is closed at once: the name node must have heard of the last block from one of them. The
+block goes through the first node to the second, so the second has reported it before the first confirms it to the
+writer. With one node, the writer is faster than the report, and hdfs-native then waits half a second.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ _SECONDS = 60
 
 
 class Hdfs:
-    """It takes files as soon as it is made."""
+    """A running HDFS, which accepts files as soon as the object exists."""
 
     def __init__(self, folder: Path) -> None:
         self.root = f"hdfs://127.0.0.1:{free_port()}"
@@ -40,13 +40,13 @@ class Hdfs:
             "dfs.namenode.http-address": _ANY_PORT,
             **{f"dfs.datanode.{each}": _ANY_PORT for each in ("address", "ipc.address", "http.address")},
         }
-        told = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
-        (folder / "hdfs-site.xml").write_text(f"<configuration>{told}</configuration>")
+        properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
+        (folder / "hdfs-site.xml").write_text(f"<configuration>{properties}</configuration>")
         (jar,) = ensure_jars([JAR])
         spark = Path(pyspark.__file__).parent / "jars"
         command = [java(), *SMALL, "-cp", f"{folder}:{jar}:{spark}/*"]
         with (folder / "log").open("wb") as log:
-            # They ask for the name node until it is there.
+            # The data nodes retry until the name node answers.
             data = [[_DATA, f"-Ddfs.datanode.data.dir={folder}/data{n}"] for n in range(_DATA_NODES)]
             self._servers = [subprocess.Popen([*command, *each], stdout=log, stderr=log) for each in data]
             subprocess.run([*command, _NAMES, "-format", "-nonInteractive"], stdout=log, stderr=log, check=True)

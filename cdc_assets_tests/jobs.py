@@ -1,4 +1,4 @@
-"""The definitions over two feeds, executed in the test's process, and what a run of theirs told Dagster."""
+"""Execute the definitions over two feeds in the test's process, and read the results from Dagster."""
 
 import json
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ feeds:
 
 @dataclass
 class Job:
-    """Both feeds in one folder, the definitions, loaded anew for each run as Dagster does it, and one Dagster instance."""
+    """Both feeds in one folder, the definitions, loaded again for each run as Dagster does, and a Dagster instance."""
 
     home: Path
     spark: SparkSession
@@ -50,15 +50,15 @@ class Job:
         (folder / name).write_text("".join(json.dumps(r) + "\n" for r in records))
 
     def lake(self, feed: str) -> Lakehouse:
-        """A feed's tables."""
+        """Return a feed's tables."""
         return Lakehouse(lambda: self.spark, str(self.home / "lake"), feed)
 
     def loaded(self) -> Definitions:
-        """The definitions as they are now."""
+        """Return the definitions as they are now."""
         return defs()
 
     def run(self, name: str = "cdc_pipeline", config: Mapping[str, Any] | None = None) -> ExecuteInProcessResult:
-        """Execute a job; what fails is told by the result."""
+        """Execute a job; its result states what failed."""
         job = self.loaded().resolve_job_def(name)
         return job.execute_in_process(run_config=config, raise_on_error=False, instance=self.instance)
 
@@ -73,29 +73,29 @@ class Job:
         return job.execute_in_process(raise_on_error=False, instance=self.instance)
 
     def verdicts(self) -> dict[tuple[str, ...], str]:
-        """What Dagster shows of every check: when it was planned and not evaluated, that."""
+        """Return what Dagster shows of every check; PLANNED for one that was planned and not evaluated."""
         keys = list(self.loaded().resolve_asset_graph().asset_check_keys)
         newest = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         return {(*key.asset_key.path, key.name): newest[key].status.value for key in keys if key in newest}
 
 
 def materialised(done: ExecuteInProcessResult) -> list[tuple[str, ...]]:
-    """The assets that a run materialised, in order."""
+    """Return the assets that a run materialised, in order."""
     events = [e for e in done.all_events if e.event_type_value == "ASSET_MATERIALIZATION"]
     return [tuple(e.asset_key.path) for e in events if e.asset_key]
 
 
 def evaluated(done: ExecuteInProcessResult) -> list[AssetCheckEvaluation]:
-    """The checks that a run evaluated, in order."""
+    """Return the checks that a run evaluated, in order."""
     return [e.asset_check_evaluation_data for e in done.all_events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
 
 
 def evaluations(done: ExecuteInProcessResult, *key: str) -> dict[str, AssetCheckEvaluation]:
-    """What the checks of an asset said."""
+    """Return the evaluations of an asset's checks, by name."""
     return {each.check_name: each for each in evaluated(done) if each.asset_key == AssetKey([*key])}
 
 
 def failures(done: ExecuteInProcessResult) -> dict[str, str]:
-    """The steps that failed, with what they said."""
+    """Return the steps that failed, with their errors."""
     failed = [e for e in done.all_events if e.event_type_value == "STEP_FAILURE"]
     return {str(e.step_key): str(e.step_failure_data) for e in failed}

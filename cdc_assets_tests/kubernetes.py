@@ -1,8 +1,8 @@
-"""What Spark needs of Kubernetes, imitated: a server that takes pods, and starts each as a process of its own.
+"""Imitate what Spark needs of Kubernetes: a server that accepts pods, and starts each as a process of its own.
 
-No cluster, no containers: of the API there are pods and config maps, their making, listing and deleting, as a driver asks
-for them when it polls; no watches, no limits, no credentials. A pod is the process that the entry point of Spark's own image
-starts for an executor, with the pod's environment and nothing else, and a folder of its own in the place of its volumes.
+There is no cluster and there are no containers. The API has pods and config maps, which a polling driver creates,
+lists and deletes; it has no watches, limits or credentials. A pod is the process that the entry point of Spark's
+image starts for an executor, with only the pod's environment, and a folder of its own instead of its volumes.
 
 usage: python -m cdc_assets_tests.kubernetes PORT FOLDER JARS
 """
@@ -52,7 +52,7 @@ class Kubernetes(Cluster):
 
 
 class _Pods:
-    """What has been made, by kind and name; and the process of each pod."""
+    """The items that exist, by kind and name, and the process of each pod."""
 
     def __init__(self, folder: Path, jars: str) -> None:
         self._folder, self._jars = folder, jars
@@ -69,18 +69,20 @@ class _Pods:
             self._items[kind][meta["name"]] = item
             if kind == "pods":
                 self._processes[meta["name"]] = self._start(item)
-        return self._standing(kind, item)
+        return self._with_status(kind, item)
 
     def named(self, kind: str, labels: Labels) -> list[Item]:
-        """Those with these labels, and without those."""
-        wanted, unwanted = labels
+        """Return the items with the first labels, and without the second."""
+        required, unwanted = labels
         with self._lock:
-            found = [(item, item["metadata"].get("labels", {}).items()) for item in self._items[kind].values()]
-        return [self._standing(kind, i) for i, has in found if wanted.items() <= has and not unwanted.items() & has]
+            labelled = [(item, item["metadata"].get("labels", {}).items()) for item in self._items[kind].values()]
+        return [
+            self._with_status(kind, i) for i, has in labelled if required.items() <= has and not unwanted.items() & has
+        ]
 
     def one(self, kind: str, name: str) -> Item | None:
         item = self._items[kind].get(name)
-        return self._standing(kind, item) if item else None
+        return self._with_status(kind, item) if item else None
 
     def delete(self, kind: str, name: str) -> None:
         with self._lock:
@@ -91,15 +93,15 @@ class _Pods:
     def _start(self, pod: Item) -> "subprocess.Popen[bytes]":
         name, (container,) = pod["metadata"]["name"], pod["spec"]["containers"]
         fields = {"status.podIP": HOST, "metadata.name": name}
-        told = {}
+        environment = {}
         for each in container["env"]:
             field = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            told[each["name"]] = fields[field] if field else each.get("value", "")
+            environment[each["name"]] = fields[field] if field else each.get("value", "")
         folder = self._folder / name
         folder.mkdir(parents=True)
-        told[_LOCAL] = str(folder / "volume")
-        options = [told[key] for key in sorted(told) if key.startswith("SPARK_JAVA_OPT_")]
-        memory = told["SPARK_EXECUTOR_MEMORY"]
+        environment[_LOCAL] = str(folder / "volume")
+        options = [environment[key] for key in sorted(environment) if key.startswith("SPARK_JAVA_OPT_")]
+        memory = environment["SPARK_EXECUTOR_MEMORY"]
         arguments = {
             "driver-url": "SPARK_DRIVER_URL",
             "executor-id": "SPARK_EXECUTOR_ID",
@@ -110,12 +112,12 @@ class _Pods:
             "podName": "SPARK_EXECUTOR_POD_NAME",
         }
         command = [java_path(), *options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{self._jars}/*", _BACKEND]
-        command += [text for key, variable in arguments.items() for text in (f"--{key}", told[variable])]
+        command += [text for key, variable in arguments.items() for text in (f"--{key}", environment[variable])]
         with (folder / "log").open("wb") as log:
-            return subprocess.Popen(command, env=told, cwd=folder, stdout=log, stderr=log)
+            return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
 
-    def _standing(self, kind: str, item: Item) -> Item:
-        """The item as it is now: a pod runs, or its process has ended."""
+    def _with_status(self, kind: str, item: Item) -> Item:
+        """Return the item with its present status: a pod runs, or its process has ended."""
         kept = {"apiVersion": "v1", "kind": _KINDS[kind], **item}
         process = self._processes.get(item["metadata"]["name"])
         if kind != "pods" or process is None:
@@ -124,8 +126,14 @@ class _Pods:
         phase = "Running" if code is None else "Failed" if code else "Succeeded"
         state = {"running": {}} if code is None else {"terminated": {"exitCode": code % 256, "reason": phase}}
         (container,) = item["spec"]["containers"]
-        told = {"name": container["name"], "state": state, "ready": code is None, "image": "", "imageID": ""}
-        return kept | {"status": {"phase": phase, "podIP": HOST, "containerStatuses": [told]}}
+        container_status = {
+            "name": container["name"],
+            "state": state,
+            "ready": code is None,
+            "image": "",
+            "imageID": "",
+        }
+        return kept | {"status": {"phase": phase, "podIP": HOST, "containerStatuses": [container_status]}}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -140,8 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
             item = self.pods.one(kind, name)
             self._answer(200 if item else 404, item or {"kind": "Status", "status": "Failure", "code": 404})
         else:
-            found = {"kind": f"{_KINDS[kind]}List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
-            self._answer(200, found | {"items": self.pods.named(kind, labels)})
+            pod_list = {"kind": f"{_KINDS[kind]}List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}}
+            self._answer(200, pod_list | {"items": self.pods.named(kind, labels)})
 
     def do_POST(self) -> None:
         kind, _, _ = self._asked()
@@ -156,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}})
 
     def _asked(self) -> tuple[str, str, Labels]:
-        """Kind and name, "" of what there is none; and labels, wanted and unwanted."""
+        """Return the kind and the name of a request, "" without one, and the required and excluded labels."""
         url = urlsplit(self.path)
         kind, _, name = url.path.partition("/namespaces/default/")[2].partition("/")
         (selector,) = parse_qs(url.query).get("labelSelector", [""])
@@ -171,8 +179,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def _answer(self, status: int, told: Item) -> None:
-        text = json.dumps(told).encode()
+    def _answer(self, status: int, answer: Item) -> None:
+        text = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

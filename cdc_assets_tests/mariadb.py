@@ -1,6 +1,6 @@
-"""A real MariaDB server for the tests, in a process of its own: on a free port, without root, from a pinned jar.
+"""Run a real MariaDB server for the tests, in a process of its own, on a free port, without root, from a pinned jar.
 
-All that its program needs of the system belongs to the packages that no Debian is without.
+All system libraries that it needs belong to the packages of every Debian.
 """
 
 import getpass
@@ -23,7 +23,7 @@ _VERSIONS = {
     VERSION: ("5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854", "mariadb"),
     OLDER_VERSION: ("b9775a3256caa0d97698f7512587db43dbcec57b242cc3a70bf7bc6ddcc4a9f8", "mysql"),
 }
-# What mariadb-install-db does.
+# These scripts do what mariadb-install-db does.
 _SCRIPTS = ("system_tables.sql", "system_tables_data.sql")
 _BEGIN = "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL;\n"
 
@@ -31,7 +31,7 @@ USER, PASSWORD = "verifier", "s3cret: %s@/"
 
 
 def _unpacked(version: str) -> Path:
-    """The folder of the server's program, beside the jars."""
+    """Return the folder of the server's program, beside the jars."""
     folder = cache_dir() / f"mariadb-{version}"
     if not folder.exists():
         checksum, scripts = _VERSIONS[version]
@@ -49,7 +49,7 @@ def _unpacked(version: str) -> Path:
 
 
 class MariaDB:
-    """The server: it answers as soon as it is made, and knows one user, who may do everything."""
+    """A running server with one user, who has all rights; it answers as soon as the object exists."""
 
     def __init__(self, folder: Path, version: str = VERSION) -> None:
         program, data = _unpacked(version), folder / "data"
@@ -76,7 +76,7 @@ class MariaDB:
         scripts = _BEGIN + "".join((share / f"{_VERSIONS[version][1]}_{name}").read_text() for name in _SCRIPTS)
         subprocess.run([*command, "--bootstrap"], input=scripts.encode(), check=True, capture_output=True)
         command += ["--skip-ssl"]  # else it makes a key first: 10 s and more
-        # Not UTC, so that a text in the server's own zone would show.
+        # Not UTC, so that a text in the server's own zone would be noticed.
         command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={folder / 'socket'}"]
         command += ["--log-bin=binlog"]
         command += ["--server-id=1", f"--init-file={folder / 'init.sql'}", "--default-time-zone=+09:00"]
@@ -94,11 +94,11 @@ class MariaDB:
         raise AssertionError(f"the server does not answer: {answer}")
 
     def connect(self) -> Any:
-        """A session of its own."""
+        """Return a session of its own."""
         return pymysql.connect(host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, autocommit=True)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Execute statements; return the rows of the last."""
+        """Execute statements; return the rows of the last one."""
         with self._connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)

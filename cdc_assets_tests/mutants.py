@@ -1,6 +1,6 @@
-"""Records of real encoders, bent in every part: structure, values, names, statements, bytes, keys, headers, places.
+"""Bend records of real encoders in every part: structure, values, names, statements, bytes, keys, headers, places.
 
-What is bent is told by a seed, so that a failure comes again.
+A seed determines every change, so that a failure can be repeated.
 """
 
 import base64
@@ -23,7 +23,7 @@ VALUES: list[Any] = [
     "2024-02-30", "0000-00-00 00:00:00", "8888-88-88", "AAAA", "=", "1e999", "NaN", "\ud800",
     [], {}, [None], [[]], {"": None}, {"a": [1]}, [{"field": 1}], {"t": 3, "f": 1, "v": "1"},
 ]  # fmt: skip
-# What stands in types and statements, or may be put there.
+# Words of types and statements, and other words to put there.
 WORDS = [
     "", " ", "(", ")", "((", "'", "''", '"', "`", ",", ";", ".", "--", "/*", "*/", "=", "\\", "\x00", "\u00e9", "0", "-1",
     "99999999999999999999", "1e9", "NULL", "DEFAULT", "int", "tinyint", "bigint unsigned", "decimal(65,30)", "varchar(0)",
@@ -82,7 +82,7 @@ class Mutants:
         self.times_bent = Counter[tuple[str, ...]]()  # by field
         messages = [message for line in lines for message in self._messages(line)]
         named = [within[key] for message in messages for within, key in _places(message) if key in _NAMING]
-        self.known = {name for name in named if isinstance(name, str)}
+        self.sent_names = {name for name in named if isinstance(name, str)}
 
     def _new_name(self) -> str:
         """Return a name of any length that a table may have, in one script."""
@@ -90,7 +90,7 @@ class Mutants:
         return "".join(self.chance.choices(letters, k=length))
 
     def _messages(self, line: Record) -> list[Any]:
-        """What a record says, as JSON values; nothing where only its schema can tell."""
+        """Return the content of a record as JSON values; nothing if only a schema could show it."""
         if self.form == "datum":
             return []
         if self.form == "avro":
@@ -100,7 +100,10 @@ class Mutants:
         return [json.loads(bytes_of(line))] if line["value"] else []
 
     def take(self, count: int, offset: int = 0) -> list[Record]:
-        """So many records in one partition, from `offset` on; some come again, some in another order, some offsets lack."""
+        """Return records in one partition, from `offset` on.
+
+        Some records repeat, some change their order, and some offsets are left out.
+        """
         made: list[Record] = []
         while len(made) < count:
             again = made and self.chance.random() < 0.05
@@ -114,7 +117,7 @@ class Mutants:
         return made
 
     def one(self) -> Record:
-        """A record in which something is bent: most often its message."""
+        """Return a record with a bent part: most often its message."""
         line = self.chance.choice(self.lines)
         made = line | {"partition": 0}
         if self.chance.random() < 0.05:
@@ -128,7 +131,7 @@ class Mutants:
         return made | {part: _base64(data) for part, data in bend(line).items()}
 
     def _bent_record(self, line: Record) -> Record:
-        """What stands around a message: other bytes for the key, none at all, headers, Kafka's time."""
+        """Return a record whose message stays: with another key, no value, other headers, or another Kafka time."""
         chance = self.chance
         part = chance.choice(["key", "value", "headers", "timestamp", "partition"])
         if part in {"key", "value"}:
@@ -172,11 +175,11 @@ class Mutants:
         if chance.random() < 0.3 and self._bend_next_field(message):
             return message
         for _ in range(chance.choice([1, 1, 1, 2, 3])):
-            found = list(_places(message))
-            if not found:
+            places = list(_places(message))
+            if not places:
                 return deepcopy(chance.choice(VALUES))
-            within, key = chance.choice(found)
-            other, another = chance.choice(found)
+            within, key = chance.choice(places)
+            other, another = chance.choice(places)
             way = chance.randrange(8)
             if way == 0:
                 del within[key]
@@ -190,7 +193,7 @@ class Mutants:
                 within[key] = self._near(within[key])
             else:
                 within[key] = deepcopy(chance.choice(VALUES))
-        self._keep_names_few(message)
+        self._limit_names(message)
         return message
 
     def _bend_next_field(self, message: Any) -> bool:
@@ -205,17 +208,20 @@ class Mutants:
         name, within, key = min(fields, key=lambda field: self.times_bent[field[0]])
         within[key] = deepcopy(VALUES[self.times_bent[name] % len(VALUES)])
         self.times_bent[name] += 1
-        self._keep_names_few(message)
+        self._limit_names(message)
         return True
 
-    def _keep_names_few(self, message: Any) -> None:
+    def _limit_names(self, message: Any) -> None:
         for within, key in _places(message):
             name = within[key]
-            if key in _NAMING and isinstance(name, str) and name not in self.known:
+            if key in _NAMING and isinstance(name, str) and name not in self.sent_names:
                 within[key] = self.names[len(name) % len(self.names)]
 
     def _near(self, value: Any) -> Any:
-        """A value of the same kind, slightly changed: a number nearby or far off, a text with another word in it."""
+        """Return a value of the same kind, slightly changed.
+
+        A number is nearby or far off, a text has another word in it.
+        """
         chance = self.chance
         if isinstance(value, str):
             return self._reworded(value)
@@ -226,7 +232,7 @@ class Mutants:
         return deepcopy(chance.choice(VALUES))
 
     def _reworded(self, text: str) -> str:
-        """A text in which words are dropped, doubled, swapped or others put in: types, labels, names, statements."""
+        """Return a text with words dropped, doubled, swapped or added: types, labels, names, statements."""
         chance, words = self.chance, re.findall(r"\w+|\W", text)
         for _ in range(chance.randint(1, 2)):
             at = chance.randrange(len(words) + 1)
@@ -242,10 +248,10 @@ class Mutants:
                 words[at : at + chance.randrange(2)] = [chance.choice(WORDS)]
         return "".join(words)
 
-    # --- bytes, and what is not JSON as a whole
+    # --- bytes, and values that are not JSON
 
     def _damaged(self, data: bytes) -> bytes:
-        """Bytes with some of them changed, cut off, doubled or put in."""
+        """Return bytes with some of them changed, cut off, doubled or inserted."""
         chance = self.chance
         at, size = chance.randrange(len(data) + 1), chance.randint(1, 8)
         flipped = bytes([data[at] ^ 1 << chance.randrange(8)]) if at < len(data) else b"\x80"
@@ -260,7 +266,7 @@ class Mutants:
         )
 
     def _bent_frames(self, line: Record) -> dict[str, bytes]:
-        """A record of Open Protocol in whose events something is bent, or whose frames are."""
+        """Return a record of Open Protocol with bent events, or with bent frames."""
         chance = self.chance
         if chance.random() < 0.1:
             part = chance.choice(["key", "value"])
@@ -274,7 +280,7 @@ class Mutants:
         return {"key": bytes_of(line, "key")[:8] + b"".join(map(frame, keys)), "value": b"".join(map(frame, values))}
 
     def _bent_datum(self, line: Record) -> dict[str, bytes]:
-        """A key or a value with other bytes, or with the id of another record's schema."""
+        """Return a key or a value with other bytes, or with the id of another record's schema."""
         chance = self.chance
         part = "key" if bytes_of(line, "key") and chance.random() < 0.2 else "value"
         data, other = bytes_of(line, part), bytes_of(chance.choice(self.lines), chance.choice(["key", "value"]))
@@ -284,7 +290,7 @@ class Mutants:
         return {part: data[:_ID_BYTES] + self._damaged(data[_ID_BYTES:])}
 
     def _bent_avro(self, line: Record) -> dict[str, bytes]:
-        """A message of Simple in Avro with other bytes; most often one that is valid Avro all the same."""
+        """Return a message of Simple in Avro with other bytes; most often it is still valid Avro."""
         data = bytes_of(line)
         if self.chance.random() < 0.2:
             return {"value": self._damaged(data)}
@@ -292,7 +298,7 @@ class Mutants:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) within a JSON value."""
+    """Yield every (container, key) within a JSON value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield value, key
@@ -300,7 +306,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _fields(value: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Every (name, container, key) within a JSON value; all elements of a list have one name."""
+    """Yield every (name, container, key) within a JSON value; all elements of a list have one name."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         own = (*name, "[]" if isinstance(value, list) else str(key))

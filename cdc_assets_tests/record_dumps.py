@@ -1,9 +1,9 @@
-"""Makes `recorded/dumps` anew: what real tools write of the tables of recorded scenarios, as these were amid their streams.
+"""Record `recorded/dumps` again: dumps, by real tools, of the tables of recorded scenarios during their streams.
 
 usage: python -m cdc_assets_tests.record_dumps dumpling-VERSION=PROGRAM
 
-The server is the tests' own MariaDB; what is put into it is the truth's. Each program is run once for each of the `OPTIONS`
-that its name begins with; what it writes stays as it is, but for the times in `metadata`.
+The server is the tests' MariaDB, filled from the recorded truth. Each program runs once for each of the `OPTIONS`
+with which its name begins; its files stay unchanged, except the times in `metadata`.
 """
 
 import re
@@ -20,17 +20,17 @@ from cdc_assets_tests.support import RECORDED, read_lines
 
 DUMPS = RECORDED / "dumps"
 TRUTH = RECORDED / "ticdc/truth"
-# Of each scenario, the position of the dumps: what its tables held there, they hold. No change has it as its own.
+# Scenario -> the position of its dumps, which have the tables' rows at this position. No change has this position.
 POSITIONS = {
     "orders": 470590863000000000,
     "types": 470590944777863182,
     "nopk": 470590891242029058,
     "nokey": 470590903674208269,
 }
-# With what parts a database and a table in the names of files.
+# A name with the characters that separate database and table in file names.
 ODD = "odd.na-me"
 _CONNECT = ["-h", "127.0.0.1", "-u", USER, "-p", PASSWORD, "-B", "shop"]
-# By the beginning of the program's name: what is asked of it, by the name of the folder that is made.
+# Beginning of the program's name -> name of a dump's folder -> options.
 OPTIONS: dict[str, dict[str, list[str]]] = {
     "dumpling-": {
         "csv": ["--filetype", "csv"],
@@ -39,24 +39,24 @@ OPTIONS: dict[str, dict[str, list[str]]] = {
 }
 
 
-def there(scenario: str) -> dict[str, list[dict[str, Any]]]:
-    """The rows that each table of a scenario held at the position of the dumps, in MySQL's text."""
+def rows_at_position(scenario: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows that each table of a scenario had at the position of the dumps, in MySQL's text."""
     at = POSITIONS[scenario]
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for line in read_lines(TRUTH / f"{scenario}.history"):
         if line["kind"] == "version" and line["valid_from"] <= at < (line["valid_to"] or at + 1):
-            found.setdefault(line["table"], []).append(line["values"])
-    return found
+            rows.setdefault(line["table"], []).append(line["values"])
+    return rows
 
 
 def types_of(scenario: str) -> dict[str, dict[str, str]]:
-    """Table -> column -> MySQL type."""
+    """Return table -> column -> MySQL type."""
     shapes = read_lines(TRUTH / f"{scenario}.tables")
     return {s["table"]: {c["name"]: c["type"] for c in s["columns"]} for s in shapes}
 
 
 def fill(server: MariaDB) -> None:
-    """Make the tables, and put in what they held."""
+    """Create the tables, and insert their rows."""
     server.run(
         "SET SESSION sql_mode = '', time_zone = '+00:00', NAMES utf8mb4",
         "CREATE DATABASE shop CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
@@ -67,9 +67,9 @@ def fill(server: MariaDB) -> None:
                 # MariaDB does not know this word of TiDB's.
                 server.run(re.sub(r"\) clustered\)$", "))", event["sql"]))
         types = types_of(scenario)
-        for table, rows in there(scenario).items():
+        for table, rows in rows_at_position(scenario).items():
             for row in rows:
-                # What is generated is in the truth, too, if it is stored.
+                # The truth also has the values of stored generated columns.
                 given = {c: v for c, v in row.items() if not c.startswith("g_")}
                 values = ", ".join(_literal(v, types[table][c]) for c, v in given.items())
                 server.run(f"INSERT INTO shop.{table} ({', '.join(f'`{c}`' for c in given)}) VALUES ({values})")
@@ -88,7 +88,7 @@ def _literal(text: str | None, mysql_type: str) -> str:
 
 
 def dump(server: MariaDB, name: str, program: str, under: Path) -> Iterator[Path]:
-    """Run a program with each of its options; where each dump is."""
+    """Run a program with each of its options; return the folder of each dump."""
     (options,) = [o for beginning, o in OPTIONS.items() if name.startswith(beginning)]
     for folder, more in options.items():
         place = under / name / folder
@@ -99,7 +99,7 @@ def dump(server: MariaDB, name: str, program: str, under: Path) -> Iterator[Path
 
 
 def record(server: MariaDB, name: str, program: str) -> None:
-    """Keep what a program writes."""
+    """Keep the files of a program."""
     for place in dump(server, name, program, DUMPS):
         metadata = place / "metadata"
         text = re.sub(r"(dump at: ).*", r"\g<1>2026-11-23 12:00:00", metadata.read_text("utf-8"))
@@ -107,7 +107,7 @@ def record(server: MariaDB, name: str, program: str) -> None:
 
 
 def main() -> int:
-    """Fill, dump."""
+    """Fill the server, and dump it."""
     with tempfile.TemporaryDirectory() as folder:
         server = MariaDB(Path(folder))
         try:

@@ -1,10 +1,11 @@
-"""Makes `recorded/mysql/dbz350m-incremental` anew: what Debezium writes while it takes incremental snapshots, and the truth.
+"""Record `recorded/mysql/dbz350m-incremental` again: Debezium's incremental snapshots, and the truth.
 
 usage: python -m cdc_assets_tests.record_incremental_snapshots FOLDER
 
-FOLDER holds the jars of io.debezium:debezium-embedded and io.debezium:debezium-connector-mariadb, both 3.5.0.Final, and of
-all that they need (Maven's dependency:copy-dependencies gathers them). The server is the tests' own MariaDB; the truth is
-what it answers. A key's records are in one of two partitions; Kafka's time is that at which Debezium handed the record out.
+FOLDER holds the jars of io.debezium:debezium-embedded and io.debezium:debezium-connector-mariadb, both 3.5.0.Final,
+and of their dependencies (by Maven's dependency:copy-dependencies). The server is the tests' MariaDB, and the truth
+is its rows. A key's records are in one of two partitions; the Kafka time is the time at which Debezium returned the
+record.
 """
 
 import base64
@@ -63,7 +64,7 @@ class Debezium:
         } | settings
 
     def start(self, **settings: str) -> None:
-        """Start it, where it stopped."""
+        """Start the connector where it stopped."""
         file = self._folder / "settings"
         file.write_text("".join(f"{k}={v}\n" for k, v in (self._settings | settings).items()))
         command = ["java", "-cp", f"{self._jars}/*", str(_PROGRAM), str(file)]
@@ -71,29 +72,29 @@ class Debezium:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
 
     def stop(self) -> None:
-        """Stop it in order."""
+        """Stop the connector in order."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(_PATIENCE)
 
     def kill(self) -> None:
-        """Stop it at once."""
+        """Kill the connector."""
         self._process.kill()
         self._process.wait()
 
     def forget(self) -> None:
-        """Lose what it knows of where it was."""
+        """Delete the connector's position."""
         (self._folder / "offsets").unlink()
         (self._folder / "schemas").unlink()
 
     def lines(self) -> list[Record]:
-        """What it has handed out."""
+        """Return the records that the connector has returned."""
         return [json.loads(line) for line in self.records.read_text().splitlines()]
 
-    def wait(self, what: str, there: Callable[[dict[str, Any]], bool], times: int = 1) -> None:
-        """Wait until it has handed out so many records whose payloads are such."""
+    def wait(self, what: str, is_awaited: Callable[[dict[str, Any]], bool], times: int = 1) -> None:
+        """Wait until a number of records have payloads that `is_awaited` accepts."""
         for _ in range(_PATIENCE * 20):
-            if sum(map(there, (payload(line) for line in self.lines()))) >= times:
+            if sum(map(is_awaited, (payload(line) for line in self.lines()))) >= times:
                 return
             assert self._process.poll() is None, (self._folder / "errors").read_text()[-3000:]
             time.sleep(0.05)
@@ -102,31 +103,31 @@ class Debezium:
     def wait_for_change(self, table: str, op: str, key: int) -> None:
         """Wait for a change of a row."""
 
-        def there(p: dict[str, Any]) -> bool:
+        def is_awaited(p: dict[str, Any]) -> bool:
             row = p.get("after") or p.get("before") or {}
             return p.get("op") == op and p["source"]["table"] == table and row.get("id") == key
 
-        self.wait(f"{op} of {table} {key}", there)
+        self.wait(f"{op} of {table} {key}", is_awaited)
 
     def wait_for_notification(self, aggregate: str, kind: str, times: int = 1) -> None:
-        """Wait for its own word on a snapshot."""
+        """Wait for a notification about a snapshot."""
         self.wait(f"{aggregate} {kind}", lambda p: (p.get("aggregate_type"), p.get("type")) == (aggregate, kind), times)
 
 
 def payload(line: Record) -> dict[str, Any]:
-    """What a record says; {} where it has no value."""
+    """Return the content of a record; {} without a value."""
     value = json.loads(base64.b64decode(line["value"])) if line["value"] else {}
-    found: dict[str, Any] = value.get("payload", value)
-    return found
+    content: dict[str, Any] = value.get("payload", value)
+    return content
 
 
 def rows(server: MariaDB) -> dict[str, dict[int, str]]:
-    """What the tables hold."""
+    """Return the rows of the tables."""
     return {table: dict(server.run(f"SELECT id, v FROM shop.{table} ORDER BY id")) for table in _TABLES}
 
 
 def begin(server: MariaDB) -> None:
-    """The tables as they are at first."""
+    """Create the tables with their first rows."""
     server.run(
         "SET GLOBAL binlog_format = 'ROW'",
         "SET SESSION binlog_format = 'ROW'",
@@ -141,7 +142,7 @@ def begin(server: MariaDB) -> None:
 
 
 def signal(server: MariaDB, number: int, kind: str, *tables: str, **more: Any) -> None:
-    """Ask the connector for something, by its table."""
+    """Send the connector a signal through its table."""
     data = json.dumps({"data-collections": [f"shop.{t}" for t in tables], "type": "incremental"} | more)
     with other(server) as run:
         run(f"INSERT INTO shop.signals VALUES ('signal-{number}', '{kind}', '{data}')")
@@ -149,7 +150,7 @@ def signal(server: MariaDB, number: int, kind: str, *tables: str, **more: Any) -
 
 @contextmanager
 def other(server: MariaDB) -> Iterator[Callable[[str], object]]:
-    """Another session."""
+    """Return another session."""
     connection = server.connect()
     with connection.cursor() as cursor:
         yield cursor.execute
@@ -158,7 +159,7 @@ def other(server: MariaDB) -> Iterator[Callable[[str], object]]:
 
 @contextmanager
 def locked(server: MariaDB, table: str) -> Iterator[Callable[[str], object]]:
-    """A session that alone can read and change a table meanwhile: no chunk of it is read."""
+    """Yield a session that alone can read and change a table: no chunk of it is read meanwhile."""
     with other(server) as run:
         run(f"LOCK TABLES shop.{table} WRITE")
         yield run
@@ -166,16 +167,17 @@ def locked(server: MariaDB, table: str) -> Iterator[Callable[[str], object]]:
 
 
 def repaired(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
-    """The connector has lost its position, and with it changes; one signal has all tables read again, one of them empty.
+    """Let the connector lose its position and changes; one signal has all tables read again, one of them empty.
 
-    While the first chunk is read, a row changes, one goes, one comes. What went comes back before the snapshot, or after.
+    While the first chunk is read, a row changes, one is deleted and one is inserted. The deleted rows are inserted
+    again before or after the snapshot.
     """
     debezium.start()
     debezium.wait_for_notification("Initial Snapshot", "COMPLETED")
     server.run("UPDATE shop.customers SET v = 'c1b' WHERE id = 1", "INSERT INTO shop.customers VALUES (9, 'c9')")
     debezium.wait_for_change("customers", "c", 9)
     debezium.stop()
-    known = rows(server)
+    sent_rows = rows(server)
     server.run(
         "DELETE FROM shop.customers WHERE id IN (2, 3, 8)",
         "UPDATE shop.customers SET v = 'c4b' WHERE id = 4",
@@ -204,15 +206,15 @@ def repaired(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     server.run("INSERT INTO shop.customers VALUES (8, 'c8b')", "UPDATE shop.orders SET v = 'o1b' WHERE id = 1")
     debezium.wait_for_change("orders", "u", 1)
     debezium.stop()
-    return {"known": known, "missed": missed, "before": before, "final": rows(server)}
+    return {"known": sent_rows, "missed": missed, "before": before, "final": rows(server)}
 
 
 def stopped(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
-    """Three snapshots of one table: of some rows only, one that is stopped, and one amid which the connector dies."""
+    """Take three snapshots of a table: of some rows, one that is stopped, and one during which the connector dies."""
     debezium.start()
     debezium.wait_for_notification("Initial Snapshot", "COMPLETED")
-    known = rows(server)
-    # What the binlog does not have, nobody can read there.
+    sent_rows = rows(server)
+    # The connector cannot read changes that the binlog does not have.
     server.run(
         "SET SESSION sql_log_bin = 0", "DELETE FROM shop.customers WHERE id IN (2, 7)", "SET SESSION sql_log_bin = 1"
     )
@@ -238,14 +240,14 @@ def stopped(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     server.run("INSERT INTO shop.customers VALUES (7, 'c7b')")
     debezium.wait_for_change("customers", "c", 7)
     debezium.stop()
-    return {"known": known, "missed": missed, "before": missed, "final": rows(server)}
+    return {"known": sent_rows, "missed": missed, "before": missed, "final": rows(server)}
 
 
 def read_only(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
-    """Without a table of signals: the chunks' windows are told by GTIDs, the signal comes out of a file."""
+    """Take a snapshot without a signal table: GTIDs bound the chunks' windows, and a file has the signal."""
     debezium.start()
     debezium.wait_for_notification("Initial Snapshot", "COMPLETED")
-    known = rows(server)
+    sent_rows = rows(server)
     server.run(
         "SET SESSION sql_log_bin = 0", "DELETE FROM shop.orders WHERE id IN (1, 8)", "SET SESSION sql_log_bin = 1"
     )
@@ -256,12 +258,12 @@ def read_only(server: MariaDB, debezium: Debezium) -> dict[str, Any]:
     data = {"data-collections": ["shop.orders"], "type": "incremental"}
     debezium.signals.write_text(json.dumps({"id": "signal-1", "type": "execute-snapshot", "data": data}))
     debezium.wait_for_notification("Incremental Snapshot", "STARTED")
-    for n in range(5):  # its windows close with what comes
+    for n in range(5):  # each window closes with a change
         server.run(f"UPDATE shop.orders SET v = 'o3-{n}' WHERE id = 3")
         time.sleep(0.2)
     debezium.wait_for_notification("Incremental Snapshot", "COMPLETED")
     debezium.stop()
-    return {"known": known, "missed": missed, "before": missed, "final": rows(server)}
+    return {"known": sent_rows, "missed": missed, "before": missed, "final": rows(server)}
 
 
 SCENARIOS: dict[str, tuple[Callable[[MariaDB, Debezium], dict[str, Any]], dict[str, str]]] = {
@@ -272,15 +274,15 @@ SCENARIOS: dict[str, tuple[Callable[[MariaDB, Debezium], dict[str, Any]], dict[s
 
 
 def placed(lines: list[Record]) -> list[Record]:
-    """As Kafka has them."""
+    """Return the records with their partitions and offsets in Kafka."""
     offsets = Counter[tuple[str, int]]()
-    found = []
+    records = []
     for line in lines:
         partition = zlib.crc32(base64.b64decode(line["key"] or "")) % (PARTITIONS if ".shop." in line["topic"] else 1)
         place = line["topic"], partition
-        found.append({"topic": place[0], "partition": partition, "offset": offsets[place]} | line)
+        records.append({"topic": place[0], "partition": partition, "offset": offsets[place]} | line)
         offsets[place] += 1
-    return found
+    return records
 
 
 def main() -> int:

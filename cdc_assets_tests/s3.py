@@ -1,4 +1,4 @@
-"""An S3 server of the tests' own: moto's."""
+"""Run an S3 server for the tests: moto's."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ ACCESS_KEY, SECRET_KEY = "AKIDOFTHETESTS", "sk-9dQ2mVx7TzLw4"
 PATIENCE = 5  # seconds that Hadoop waits for an answer
 
 
-def wait_no_longer_than_told(spark: SparkSession) -> None:
-    """S3A waits for an answer for 15 s at least, whatever it is told, unless its own tests' means is used."""
+def shorten_timeouts(spark: SparkSession) -> None:
+    """Let S3A wait for an answer less than 15 s, its lowest setting, by a method of S3A's own tests."""
     jvm: Any = spark._jvm
     shortest = jvm.java.time.Duration.ofSeconds(PATIENCE)
     jvm.org.apache.hadoop.fs.s3a.impl.AWSClientConfig.setMinimumOperationDuration(shortest)
@@ -27,7 +27,7 @@ class S3Server(StoreServer):
 
     def __init__(self) -> None:
         super().__init__()
-        # Before the JVM is started, which gets them from here.
+        # Set before the JVM starts, which inherits them.
         os.environ |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
 
 

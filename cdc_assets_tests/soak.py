@@ -2,10 +2,10 @@
 
 usage: python -m cdc_assets_tests.soak [--kills 30] [--seed N]     (what `make soak` runs)
 
-The job runs as a user runs it, through the `dagster` command, and is killed with SIGKILL, its JVM and all. Before each
-start a snapshot file is added, and now and then one that repeats records. At the end the history tables must be equal, row
-for row, to those of one undisturbed run over all files, and the soaked tables must obey the conservation law.
-Exit code 0: they are and do.
+The job runs as a user runs it, through the `dagster` command, and is killed with SIGKILL, with its JVM. Before each
+start a snapshot file is added, and sometimes one that repeats records. At the end the history tables must be equal,
+row for row, to those of one undisturbed run over all files, and the soaked tables must obey the conservation law.
+Exit code 0: both are true.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TABLES = {"orders": Rows(), "customers": Rows(table="customers")}
 
 
 def chunks(rng: random.Random, count: int) -> list[list[Record]]:
-    """A stream over two tables and a dozen keys each, cut into files: changes, keys that move, repeats, watermarks."""
+    """Return a stream over two tables, cut into files: changes, moving keys, duplicates, watermarks."""
     it = Stream(PARTITIONS)
     present: dict[tuple[str, int], str | None] = {}
     at = 0
@@ -68,7 +68,7 @@ def chunks(rng: random.Random, count: int) -> list[list[Record]]:
 def _change(
     rng: random.Random, it: Stream, present: dict[tuple[str, int], str | None], place: tuple[str, int], at: int
 ) -> None:
-    """Change one key: a record, or two in one transaction; the producer sends some twice."""
+    """Change one key by a record, or by two in one transaction; the producer sends some twice."""
     rows, key = TABLES[place[0]], place[1]
     v = rng.choice(["a", "b", "c", None])
     free = [k for k in range(1, 13) if (place[0], k) not in present]
@@ -104,7 +104,7 @@ class Instance:
         self.log = folder / "job.log"
 
     def add(self, number: int, records: list[Record]) -> None:
-        """Add a snapshot file, whole at once, as a recorder that renames it into place."""
+        """Add a snapshot file by a rename, as a recorder does."""
         unfinished = self.snapshots / f"{number:04}.tmp"
         unfinished.write_text("".join(json.dumps(r) + "\n" for r in records), "utf-8")
         unfinished.rename(self.snapshots / f"{number:04}.jsonl")
@@ -131,7 +131,7 @@ class Instance:
 
 
 def kill(job: subprocess.Popen[bytes], seconds: float) -> str:
-    """Kill the whole group after so many seconds; tell what happened."""
+    """Kill the process group after a number of seconds; return what happened."""
     try:
         code = job.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -142,15 +142,17 @@ def kill(job: subprocess.Popen[bytes], seconds: float) -> str:
 
 
 def compare(soaked: Instance, undisturbed: Instance) -> list[str]:
-    """What is wrong with the soaked tables."""
+    """Return what is wrong with the soaked tables."""
     spark = spark_session({"spark.sql.shuffle.partitions": "2"})
     lakes = [Lakehouse(lambda: spark, str(instance.folder / "lake"), "f") for instance in (soaked, undisturbed)]
-    found: list[dict[str, list[dict[str, Any]]]] = [histories(lake) for lake in lakes]
-    wrong = [f"tables {sorted(found[0])}, not {sorted(found[1])}"] if found[0].keys() != found[1].keys() else []
-    for name, rows in found[1].items():
-        if found[0].get(name) != rows:
+    of_lakes: list[dict[str, list[dict[str, Any]]]] = [histories(lake) for lake in lakes]
+    wrong = (
+        [f"tables {sorted(of_lakes[0])}, not {sorted(of_lakes[1])}"] if of_lakes[0].keys() != of_lakes[1].keys() else []
+    )
+    for name, rows in of_lakes[1].items():
+        if of_lakes[0].get(name) != rows:
             wrong.append(
-                f"{name}: {len(found[0].get(name, []))} versions that are not the {len(rows)} undisturbed ones"
+                f"{name}: {len(of_lakes[0].get(name, []))} versions that are not the {len(rows)} undisturbed ones"
             )
         print(f"{name}: {len(rows)} versions")
     try:
@@ -164,7 +166,7 @@ def compare(soaked: Instance, undisturbed: Instance) -> list[str]:
 
 
 def finish(wrong: list[str], seed: int, folder: Path) -> int:
-    """Tell what came out; the exit status. What went wrong stays in the folder."""
+    """Print the result, and return the exit status; after a failure the folder stays."""
     for line in wrong:
         print(f"WRONG: {line}")
     if wrong:
@@ -176,7 +178,7 @@ def finish(wrong: list[str], seed: int, folder: Path) -> int:
 
 
 def main() -> int:
-    """Soak, compare, tell."""
+    """Soak, compare, and print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -188,12 +190,12 @@ def main() -> int:
     files = chunks(rng, given.kills)
     for number, records in enumerate(files):
         undisturbed.add(number, records)
-    whole = undisturbed.run()
-    print(f"undisturbed: {sum(map(len, files))} lines in {whole:.1f} s", flush=True)
+    undisturbed_seconds = undisturbed.run()
+    print(f"undisturbed: {sum(map(len, files))} lines in {undisturbed_seconds:.1f} s", flush=True)
     for number, records in enumerate(files):
         soaked.add(number, records)
         # The first third of a run only starts processes, and hardly anything can go wrong there.
-        seconds = rng.uniform(0.25, 1.0) * whole
+        seconds = rng.uniform(0.25, 1.0) * undisturbed_seconds
         what = kill(soaked.start(), seconds)
         print(f"{number + 1:>3} of {given.kills}: after {seconds:4.1f} s {what}", flush=True)
         if what.startswith("had failed"):

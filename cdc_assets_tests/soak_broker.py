@@ -33,7 +33,7 @@ FEEDS = (
 
 
 class Load(threading.Thread):
-    """Produces the records, evenly over the time; its producer sends again, in order, what a broker that is down refuses."""
+    """Produces the records, evenly over the time; its producer sends again, in order, what a stopped broker refuses."""
 
     def __init__(self, client: Client, files: list[list[Record]], seconds: float) -> None:
         super().__init__(daemon=True)
@@ -46,7 +46,7 @@ class Load(threading.Thread):
 
 
 def without_offsets(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
-    """The broker numbers the records itself."""
+    """Return the tables without offsets, because the broker numbers the records itself."""
     return {
         name: sorted(repr({k: v for k, v in r.items() if k != "_cdc_offset"}) for r in rows)
         for name, rows in tables.items()
@@ -54,10 +54,12 @@ def without_offsets(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[s
 
 
 def compare(spark: SparkSession, soaked: Instance, undisturbed: Instance, records: int) -> list[str]:
-    """What is wrong with the soaked tables."""
+    """Return what is wrong with the soaked tables."""
     one, other = (Lakehouse(lambda: spark, str(each.folder / "lake"), "f") for each in (soaked, undisturbed))
-    found, wanted = without_offsets(histories(one)), without_offsets(histories(other))
-    wrong = [f"{name}: other versions" for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
+    actual, expected = without_offsets(histories(one)), without_offsets(histories(other))
+    wrong = [
+        f"{name}: other versions" for name in actual.keys() | expected.keys() if actual.get(name) != expected.get(name)
+    ]
     feed = make_feed(undisturbed.snapshots, PARTITIONS)
     for verdict in (each_record_once(one), all_records_decoded(one), all_events_placed(one, feed)):
         wrong += [] if verdict.passed else [verdict.description]
@@ -67,12 +69,12 @@ def compare(spark: SparkSession, soaked: Instance, undisturbed: Instance, record
         print(f"soaked: {conserved(one, feed)}")
     except AssertionError as error:
         wrong.append(f"conservation: {error}")
-    print(", ".join(f"{name}: {len(rows)} versions" for name, rows in wanted.items()))
+    print(", ".join(f"{name}: {len(rows)} versions" for name, rows in expected.items()))
     return wrong
 
 
 def main() -> int:
-    """Soak, compare, tell."""
+    """Soak, compare, and print the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -82,14 +84,14 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="cdc-soak-broker-"))
     files = [list({(r["partition"], r["offset"]): r for r in f}.values()) for f in chunks(rng, int(given.minutes * 12))]
     seen: set[tuple[int, int]] = set()
-    for file in files:  # the repeats across files are not for a broker: it would give them new offsets
+    for file in files:  # without the repeats across files, to which the broker would give new offsets
         file[:] = [r for r in file if (r["partition"], r["offset"]) not in seen]
         seen |= {(r["partition"], r["offset"]) for r in file}
     records = sum(map(len, files))
     undisturbed, soaked = Instance(folder / "undisturbed"), Instance(folder / "soaked")
     undisturbed.add(0, [r for file in files for r in file])
-    whole = undisturbed.run()
-    print(f"undisturbed: {records} records in {whole:.1f} s", flush=True)
+    undisturbed_seconds = undisturbed.run()
+    print(f"undisturbed: {records} records in {undisturbed_seconds:.1f} s", flush=True)
     spark = spark_session(
         {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     )
@@ -103,14 +105,14 @@ def main() -> int:
         while time.monotonic() < end:
             job, what = soaked.start(), rng.choice(["job", "job", "broker", "nothing"])
             if what == "broker":
-                time.sleep(rng.uniform(0.2, 0.8) * whole)
+                time.sleep(rng.uniform(0.2, 0.8) * undisturbed_seconds)
                 broker.kill()
                 time.sleep(rng.uniform(0, 5))
                 broker.start()
-            told = kill(job, rng.uniform(0.25, 1.0) * whole if what == "job" else 600)
-            print(f"{end - time.monotonic():5.0f} s left: {what} to be killed, the job {told}", flush=True)
+            outcome = kill(job, rng.uniform(0.25, 1.0) * undisturbed_seconds if what == "job" else 600)
+            print(f"{end - time.monotonic():5.0f} s left: {what} to be killed, the job {outcome}", flush=True)
         load.join(300)
-        for _ in range(2):  # the first takes up what a killed one has fixed
+        for _ in range(2):  # the first one continues what a killed run has planned
             print(f"last runs: {soaked.run():.1f} s", flush=True)
         wrong = compare(spark, soaked, undisturbed, records)
     finally:

@@ -1,7 +1,7 @@
-"""A server of an object store for the tests, in a process of its own, with a note of what was asked, and faults on demand.
+"""Run an object store for the tests in a process of its own, with a record of its requests and with faults on demand.
 
-Of its own, as deltalake lets no other thread of its process run while it waits for some answers. What the store itself
-answers comes from an emulator: see `s3.py`, `gcs.py` and `azure.py`.
+The process is separate because deltalake lets no other thread of its process run while it waits for some answers.
+The answers come from an emulator: see `s3.py`, `gcs.py` and `azure.py`.
 """
 
 import http.client
@@ -36,7 +36,7 @@ App = Callable[[Environ, Start], Iterable[bytes]]
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asked for, and how it ended."""
+    """A client's request, and how it ended."""
 
     method: str
     path: str  # with the bucket
@@ -46,29 +46,29 @@ class Request:
 
     @property
     def commits(self) -> bool:
-        """Whether it was to write a commit of a Delta table."""
+        """Whether the request writes a commit of a Delta table."""
         return self.method == "PUT" and bool(_COMMIT.search(self.path))
 
     @property
     def client(self) -> str:
-        """Who has asked: deltalake, pyarrow or Hadoop."""
-        return next((client for told, client in _CLIENTS.items() if told in self.agent), "Hadoop")
+        """The client: deltalake, pyarrow or Hadoop."""
+        return next((client for name, client in _CLIENTS.items() if name in self.agent), "Hadoop")
 
 
-# What those that are not Hadoop's tell of themselves: object_store, and the libraries of Amazon, Google and Azure for C++.
+# Parts of the clients' User-Agent: object_store, and the C++ libraries of Amazon, Google and Azure. Others are Hadoop's.
 _CLIENTS = {"object_store": "deltalake", "aws-sdk-cpp": "pyarrow", "gl-cpp": "pyarrow", "azsdk-cpp": "pyarrow"}
 
 
 @dataclass
 class Faults:
-    """What goes wrong at the server.
+    """Faults of the server.
 
     Attributes:
-        unconditional: whether conditions are passed over, as by stores that do not know them.
-        lose: the number of commits that are carried out, and answered with an error.
-        hold: the end of the path of a PUT that waits, once, until it is told to go on.
-        fail: client -> the ways in which its requests are still to fail, one after the other.
-        every: client -> of so many of its requests one fails, as long as there are ways.
+        unconditional: whether the server ignores conditions, as stores without conditional writes do.
+        lose: the number of commits that are carried out, but answered with an error.
+        hold: the end of the path of a PUT that waits once until the test releases it.
+        fail: client -> the ways in which its next requests fail, one after the other.
+        every: client -> one of this many of its requests fails, as long as there are ways.
         slow: the seconds that a listing takes.
     """
 
@@ -80,25 +80,25 @@ class Faults:
     slow: float = 0
 
 
-# How requests fail: with an answer, and nothing is done; with none, before or after they are carried out.
+# The ways in which requests fail: with an error and no effect; without an answer, before or after the effect.
 WAYS = ("503", "500", "cut", "lost")
-# And with none for longer than Hadoop's clients wait if they are told to wait as short as they may.
+# Also without an answer for longer than Hadoop's shortest timeout.
 HANGING = "hanging"
 HEADERS = "cdc_assets_tests.headers"
-# Seconds; nobody waits for the end of them but a client that waits longer than it is told to.
+# seconds; longer than each client's timeout
 _HANGING = 30
 _CONTENT = 2  # seconds until the content of a request has come
 
 
 class StoreServer:
-    """It has a port of its own from the beginning, and answers once it is started; the bucket is there then.
+    """A store's server: it has a port from the beginning, and after `start` it answers and has the bucket.
 
     Attributes:
-        module: whose `main` is run in the server's process, with the port.
+        module: the module whose `main` runs in the server's process, with the port.
         root: a place in the store, below which the tests' lakehouses lie.
-        options: Hadoop's settings by which it is reached.
-        absent: the condition that a file is not there.
-        no_bucket: what it says of a bucket that is not there.
+        options: Hadoop's settings for the store.
+        absent: the condition that a file does not exist.
+        no_bucket: the store's error for a missing bucket.
     """
 
     module: str
@@ -110,8 +110,8 @@ class StoreServer:
     def __init__(self) -> None:
         self._port = free_port()
         self.endpoint = f"http://127.0.0.1:{self._port}"
-        self.told: dict[str, Any] = {"endpoint": self.endpoint, "path_style": True, "options": self.options}
-        self.settings = Storage.model_validate(self.told)
+        self.store_settings: dict[str, Any] = {"endpoint": self.endpoint, "path_style": True, "options": self.options}
+        self.settings = Storage.model_validate(self.store_settings)
 
     def start(self) -> None:
         command = [sys.executable, "-m", self.module, str(self._port)]
@@ -120,25 +120,25 @@ class StoreServer:
         assert self._process.stdout.readline() == "ready\n"
 
     def stop(self) -> None:
-        """At the end of its input the process ends, and what it has started."""
+        """End the process and its children by closing its input."""
         self._process.communicate()
 
     @property
     def requests(self) -> list[Request]:
-        """Those that were answered."""
+        """Return the answered requests."""
         return [Request(**each) for each in requests.get(self.endpoint + _ASKED, timeout=_SECONDS).json()]
 
     def faults(self, **faults: Any) -> None:
-        """Set the faults from now on, the fields of `Faults`; without an argument there are none."""
-        told = asdict(Faults(**faults))
-        requests.post(self.endpoint + _FAULTS, json=told, timeout=_SECONDS).raise_for_status()
+        """Set the faults from now on, by the fields of `Faults`; without an argument there are none."""
+        changes = asdict(Faults(**faults))
+        requests.post(self.endpoint + _FAULTS, json=changes, timeout=_SECONDS).raise_for_status()
 
     def left(self, fault: str) -> Any:
-        """What is still to come of a fault that is counted, or of those in `fail`."""
+        """Return what is left of a counted fault, or of those in `fail`."""
         return requests.get(self.endpoint + _FAULTS, timeout=_SECONDS).json()[fault]
 
     def when_asked(self, end: str, act: Callable[[], object]) -> Callable[[], None]:
-        """Do something while a PUT to a path that ends so is on its way. Call what is returned to know that it was done."""
+        """Act while a PUT to a path with this end is on its way; return a function that waits for the action."""
         self.faults(hold=end)
         failed: list[Exception] = []
 
@@ -165,13 +165,13 @@ class StoreServer:
 
 
 class Answers:
-    """A store's answers: an emulator's, and what is particular to requests of that store."""
+    """A store's answers: an emulator's, with what is particular to requests of that store."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     def asked(self, environ: Environ) -> Request:
-        """What is asked for, so that a write is a PUT to the path of the file."""
+        """Return the request, so that a write is a PUT to the path of the file."""
         return Request(
             environ["REQUEST_METHOD"],
             environ["PATH_INFO"],
@@ -181,16 +181,16 @@ class Answers:
         )
 
     def lists(self, environ: Environ) -> bool:
-        """Whether files are to be listed."""
+        """Return whether the request lists files."""
         return "list-type=2" in environ["QUERY_STRING"]
 
     def forget_condition(self, environ: Environ) -> None:
-        """Have the store write whatever is there."""
+        """Remove the condition of a write, so that the store replaces an existing file."""
         environ.pop("HTTP_IF_NONE_MATCH", None)
 
 
 class _Answering:
-    """The store's answers, but for faults."""
+    """The store's answers, with faults."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers, self.noted = answers, list[Request]()
@@ -200,7 +200,7 @@ class _Answering:
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         faults = self.faults
         if environ["PATH_INFO"].startswith("/-/"):
-            return self._told(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ, start)
+            return self._answer_tests(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ, start)
         asked = self.answers.asked(environ)
         if asked.method == "PUT" and faults.hold and asked.path.endswith(faults.hold):
             faults.hold = ""
@@ -218,7 +218,7 @@ class _Answering:
         return body
 
     def _failing(self, asked: Request) -> str:
-        """How the request is to fail; "": it is not."""
+        """Return how the request fails; "" if it does not."""
         faults = self.faults
         if faults.lose and asked.commits:
             faults.lose -= 1
@@ -247,7 +247,7 @@ class _Answering:
         start(f"{status} Failed", [("Content-Length", "0")])
         return [b""]
 
-    def _told(self, method: str, path: str, environ: Environ, start: Start) -> Iterable[bytes]:
+    def _answer_tests(self, method: str, path: str, environ: Environ, start: Start) -> Iterable[bytes]:
         """Answer the tests."""
         answer: Any = None
         if path == _ASKED:
@@ -268,9 +268,9 @@ class _Answering:
 
 
 def body(environ: Environ) -> bytes:
-    """What is sent with a request; a client that does not send it is cut off.
+    """Return the content of a request; a client that does not send it is disconnected.
 
-    Azure's for C++ sends a request again whose connection was cut, without its content, and waits for a minute.
+    Azure's C++ client repeats a request whose connection was cut without its content, and waits for a minute.
     """
     length = int(environ.get("CONTENT_LENGTH") or 0)
     chunked = environ.get("wsgi.input_terminated", False)
@@ -293,10 +293,10 @@ def serve(port: int, answers: Answers, begin: Callable[[], object]) -> None:
         protocol_version = "HTTP/1.1"
 
         def handle_expect_100(self) -> bool:
-            return True  # werkzeug answers it, too
+            return True  # werkzeug answers this, too
 
         def make_environ(self) -> Environ:
-            # WSGI has their names in another form, in which `_` and `-` are the same.
+            # WSGI changes header names, so that `_` and `-` are the same.
             return super().make_environ() | {HEADERS: dict(self.headers.items())}
 
         def log(self, *_: Any) -> None:
@@ -310,7 +310,7 @@ def serve(port: int, answers: Answers, begin: Callable[[], object]) -> None:
 
 
 class Emulator:
-    """A program that emulates a store, at a port that is its own."""
+    """A program that emulates a store at a port of its own."""
 
     def __init__(self, command: Callable[[int], list[str]]) -> None:
         self.port = free_port()
@@ -327,26 +327,28 @@ class Emulator:
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         """Forward a request as it is."""
-        status, told, content = self.ask(environ["REQUEST_METHOD"], environ["RAW_URI"], environ[HEADERS], body(environ))
-        start(status, told)
+        status, headers, content = self.ask(
+            environ["REQUEST_METHOD"], environ["RAW_URI"], environ[HEADERS], body(environ)
+        )
+        start(status, headers)
         return [content]
 
     def ask(
         self, method: str, uri: str, headers: dict[str, str], content: bytes
     ) -> tuple[str, list[tuple[str, str]], bytes]:
-        """Its answer: the status and its text, the headers, the content."""
+        """Return the answer: the status and its text, the headers, the content."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
         sent = {k: v for k, v in headers.items() if k.lower() not in _OF_THE_CONNECTION}
-        # An empty content has a length, too.
+        # An empty content also has a length.
         sent |= {"Content-Length": str(len(content))} if content or method in {"PUT", "POST"} else {}
         connection.request(method, uri, body=content or None, headers=sent)
         answer = connection.getresponse()
         got = answer.read()
-        told = [(k, v) for k, v in answer.getheaders() if k.lower() not in _OF_THE_CONNECTION]
+        answered = [(k, v) for k, v in answer.getheaders() if k.lower() not in _OF_THE_CONNECTION]
         length = answer.getheader("Content-Length") if method == "HEAD" else str(len(got))
         connection.close()
-        told += [("Content-Length", length)] if length else []
-        return f"{answer.status} {answer.reason}", told, got
+        answered += [("Content-Length", length)] if length else []
+        return f"{answer.status} {answer.reason}", answered, got
 
 
 _OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}

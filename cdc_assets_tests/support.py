@@ -1,6 +1,6 @@
-"""Helpers of the tests: Canal-JSON messages, snapshot files, runs of the core, and tables as comparable rows.
+"""Help tests: Canal-JSON messages, snapshot files, runs of the core, and tables as comparable rows.
 
-Nothing in here decodes or computes what a test expects: the expectations stand in the tests.
+No helper decodes or computes what a test expects: the tests have the expectations.
 """
 
 import base64
@@ -42,8 +42,8 @@ Record = dict[str, Any]
 Message = dict[str, Any]
 
 
-# For JVMs that live less than a minute: they compile fast, and do not verify classes, whose jars are pinned. Where there is
-# no archive of these, on a cluster, the latter is a seventh of an executor's time.
+# For JVMs that live less than a minute: they compile fast, and do not verify the classes of pinned jars. Without a class
+# archive, as on a cluster, verifying takes much of an executor's time.
 SHORT_LIVED_OPTIONS = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -54,7 +54,7 @@ SHORT_LIVED = {"SPARK_SUBMIT_OPTS": " ".join(SHORT_LIVED_OPTIONS)}
 
 
 def users_environment(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a user's own processes, with the feeds file and all that is written in one folder."""
+    """Return the environment of a user's processes, with the feeds file and all written files in one folder."""
     mine = {
         "CDC_FEEDS": str(home / "feeds.yaml"),
         "CDC_LAKEHOUSE": str(home / "lake"),
@@ -67,17 +67,17 @@ def users_environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def no_java(home: Path) -> dict[str, str]:
-    """What to add to a user's environment so that no JVM can start, and no jar be found or fetched."""
+    """Return the environment variables with which no JVM can start, and no jar can be read or fetched."""
     return {"JAVA_HOME": str(home / "no_java"), "CDC_JARS": str(home / "no_jars")}
 
 
 def tso(milliseconds: int, logical: int = 0) -> int:
-    """A TSO: `milliseconds` after an instant in 2023, and a logical part."""
+    """Return a TSO: `milliseconds` after an instant in 2023, and a logical part."""
     return (1_700_000_000_000 + milliseconds) << 18 | logical
 
 
-# The document's java.sql.Types codes: of types by their name; of unsigned integers the largest value of the first code,
-# which is NULL's, too, and both codes.
+# The document's java.sql.Types codes by type; for unsigned integers: the largest value of the first code,
+# which NULL has, too, and both codes.
 CODES = {
     "boolean": -6, "float": 7, "double": 8, "decimal": 3, "char": 1, "varchar": 12, "binary": 2004, "varbinary": 2004,
     "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, "tinyblob": 2004, "blob": 2004,
@@ -93,7 +93,7 @@ UNSIGNED_CODES = {
 
 
 def code_of(type_text: str, value: Any) -> int:
-    """The code that TiCDC writes beside a type and a value; 12 beside a type that is none."""
+    """Return the code that TiCDC writes for a type and a value; 12 for a text that is no type."""
     name = type_text.partition("(")[0].partition(" ")[0].lower()
     if " unsigned" in type_text and name in UNSIGNED_CODES:
         largest, small, large = UNSIGNED_CODES[name]
@@ -115,8 +115,8 @@ def dml(
     database: str = "shop",
     table: str = "orders",
 ) -> Message:
-    """A DML event of one row."""
-    return _message(database, table, op, commit_ts) | {
+    """Return a DML event of one row."""
+    return canal_message(database, table, op, commit_ts) | {
         "pkNames": list(key),
         "sqlType": {column: code_of(types[column], row[column]) for column in row},
         "mysqlType": {column: types[column] for column in row},
@@ -129,8 +129,8 @@ def dml(
 def ddl(
     sql: str, commit_ts: int, *, database: str = "shop", table: str = "orders", ddl_type: str = "CREATE"
 ) -> Message:
-    """A DDL event."""
-    return _message(database, table, ddl_type, commit_ts) | {
+    """Return a DDL event."""
+    return canal_message(database, table, ddl_type, commit_ts) | {
         "isDdl": True,
         "sql": sql,
         "_tidb": {"commitTs": commit_ts},
@@ -138,11 +138,12 @@ def ddl(
 
 
 def watermark(ts: int) -> Message:
-    """A WATERMARK event."""
-    return _message("", "", "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}}
+    """Return a WATERMARK event."""
+    return canal_message("", "", "TIDB_WATERMARK", ts) | {"_tidb": {"watermarkTs": ts}}
 
 
-def _message(database: str, table: str, kind: str, ts: int) -> Message:
+def canal_message(database: str, table: str, kind: str, ts: int) -> Message:
+    """Return a Canal-JSON message of TiCDC with the fields that every kind of message has."""
     return {
         "id": 0,
         "database": database,
@@ -193,7 +194,7 @@ def record(
     key: bytes | None = None,
     headers: Sequence[tuple[str, bytes]] = (),
 ) -> Record:
-    """One line of a snapshot."""
+    """Return one line of a snapshot."""
     if isinstance(value, dict):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return {
@@ -208,7 +209,7 @@ def record(
 
 
 class Stream:
-    """Records as a producer sends them: it numbers the offsets of each partition."""
+    """Collects records as a producer sends them: it numbers the offsets of each partition."""
 
     def __init__(self, partitions: int = 1, topic: str = TOPIC) -> None:
         self.partitions = partitions
@@ -230,12 +231,12 @@ class Stream:
 
 
 def bytes_of(line: Record, field: str = "value") -> bytes:
-    """The bytes of a record's key or value; b"" for null."""
+    """Return the bytes of a record's key or value; b"" for null."""
     return base64.b64decode(line[field] or "")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of `<path>.jsonl` or `<path>.jsonl.gz`."""
+    """Return the JSON objects of `<path>.jsonl` or `<path>.jsonl.gz`."""
     plain, packed = Path(f"{path}.jsonl"), Path(f"{path}.jsonl.gz")
     text = plain.read_text("utf-8") if plain.exists() else gzip.decompress(packed.read_bytes()).decode("utf-8")
     return [json.loads(line) for line in text.split("\n") if line]
@@ -257,9 +258,9 @@ class Reports:
 
 
 def run_core(lake: Lakehouse, feed: Feed) -> Reports:
-    """Run all stages once, in the pipeline's order; a table's failure is raised when all other tables are done.
+    """Run all stages once, in the pipeline's order.
 
-    So is that of a blocked table, with which the job goes on.
+    After all tables are done, raise the error of a failed table, also of a blocked one, with which the job goes on.
     """
     taken, decoded = INGEST.run(lake, feed), DECODE.run(lake, feed)
     LOAD.run(lake, feed)
@@ -271,7 +272,7 @@ def run_core(lake: Lakehouse, feed: Feed) -> Reports:
 
 
 def make_feed(folder: Path, partitions: int | None = None, **settings: Any) -> Feed:
-    """A feed that reads `folder`: Canal-JSON with the TiDB extension, unless the settings say otherwise."""
+    """Return a feed that reads `folder`: Canal-JSON with the TiDB extension, unless the settings say otherwise."""
     source = {"recorded": str(folder)} | ({"partitions": partitions} if partitions else {})
     default = {} if "protocol" in settings else {"protocol": "canal-json", "tidb_extension": True}
     entry = default | {"source": source} | settings
@@ -299,7 +300,7 @@ class Chain:
         return path
 
     def copy(self, folder: Path) -> "Chain":
-        """The feed as it stands, in another folder: for several tests that begin with the same."""
+        """Return a copy of the feed in another folder, for several tests that begin with the same tables."""
         shutil.copytree(self.folder, folder)
         return Chain(self.lake.spark, folder, **self.settings)
 
@@ -308,15 +309,15 @@ class Chain:
         return run_core(self.lake, self.feed)
 
     def history(self, table: str = "orders", database: str = "shop") -> list[dict[str, Any]]:
-        """A history table's rows, in order."""
+        """Return a history table's rows, in order."""
         return rows_in(self.lake.history(database, table), self.lake.spark)
 
     def versions(self, table: str = "orders", database: str = "shop") -> list[dict[str, Any]]:
-        """A history table's rows by commit_ts, for tests that look at single versions."""
+        """Return a history table's rows by commit_ts, for tests of single versions."""
         return sorted(self.history(table, database), key=lambda r: (r["_cdc_from_ts"], r["_cdc_key"]))
 
     def quarantine(self) -> list[dict[str, Any]]:
-        """The rows in quarantine, in order."""
+        """Return the rows in quarantine, in order."""
         return rows_in(self.lake.quarantine, self.lake.spark)
 
 
@@ -324,18 +325,18 @@ class Chain:
 
 
 def frame_of_rows(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: StructType | str) -> DataFrame:
-    """Rows as a frame that has them in its plan.
+    """Return rows as a DataFrame that has them in its plan.
 
-    PySpark has rows that are no Arrow table go through processes of Python, which took a sixth of the time of such tests.
+    PySpark sends rows that are no Arrow table through Python processes, which is slow.
     """
     columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     assert isinstance(columns, StructType)
-    told = [{f.name: _in_arrow(v, f.dataType) for f, v in zip(columns, row, strict=True)} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(told, to_arrow_schema(columns)), columns)
+    records = [{f.name: _in_arrow(v, f.dataType) for f, v in zip(columns, row, strict=True)} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(records, to_arrow_schema(columns)), columns)
 
 
 def _in_arrow(value: Any, kind: DataType) -> Any:
-    """A value as Arrow takes it: a row of a STRUCT as a dict."""
+    """Return a value as Arrow accepts it: a row of a STRUCT as a dict."""
     if value is None:
         return None
     if isinstance(kind, ArrayType):
@@ -347,7 +348,10 @@ def _in_arrow(value: Any, kind: DataType) -> Any:
 
 
 def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
-    """The rows of a table, as `rows_of`: by deltalake, in a hundredth of Spark's time, as far as it reads such a table."""
+    """Return the rows of a table as `rows_of` does.
+
+    deltalake reads them if it can, because it is much faster than Spark.
+    """
     log = table.log()
     if log is None or not log.has_plain_files:
         return rows_of(table.read(spark))
@@ -356,12 +360,12 @@ def rows_in(table: LakeTable[Any], spark: SparkSession) -> list[dict[str, Any]]:
 
 
 def comparable(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that another reader than Spark gave, as `rows_of`."""
+    """Return rows that another reader than Spark gave, in the form of `rows_of`."""
     return sorted(({k: _plain(v) for k, v in row.items()} for row in rows), key=_order)
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
-    """The rows in an order of their own, with plain values: instants as UTC text, bytes as bytes, rows as dicts."""
+    """Return the rows in a fixed order, with plain values: instants as UTC text, bytes as bytes, rows as dicts."""
     plain = frame.select(
         *[
             (
@@ -397,7 +401,7 @@ def _order(row: dict[str, Any]) -> str:
     return repr(sorted(row.items()))
 
 
-# --- what is done to a table behind the pipeline's back, by other tools; rows are told in SQL
+# --- changes of a table by other tools than the pipeline; SQL conditions select rows
 
 
 def remove(table: LakeTable[Any], where: str) -> None:
@@ -424,21 +428,21 @@ def _log_of(table: LakeTable[Any]) -> Any:
 
 
 def tables_of(lake: Lakehouse) -> dict[str, LakeTable[Any]]:
-    """Every table of the feed that exists, by name."""
+    """Return every table of the feed that exists, by name."""
     return {table.name: table for table in list_tables(lake)}
 
 
 def contents(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
-    """Every row of every table of the feed."""
+    """Return every row of every table of the feed."""
     return {name: rows_in(table, lake.spark) for name, table in tables_of(lake).items()}
 
 
 def histories(lake: Lakehouse) -> dict[str, list[dict[str, Any]]]:
-    """Every row of every history table of the feed."""
+    """Return every row of every history table of the feed."""
     tables = tables_of(lake).items()
     return {name: rows_in(table, lake.spark) for name, table in tables if name.startswith("history/")}
 
 
 def delta_versions(lake: Lakehouse) -> dict[str, int]:
-    """The newest Delta version of every table of the feed."""
+    """Return the newest Delta version of every table of the feed."""
     return {name: log.version for name, t in tables_of(lake).items() if (log := t.log())}

@@ -1,4 +1,4 @@
-"""Small inputs from public bug reports, each with the result that is right: one folder of `cases/` a case.
+"""Run small inputs from public bug reports, each with the right result: one folder of `cases/` for each case.
 
 All cases go through one run of the job, each as a feed of its own, and those with a second part through a second run.
 """
@@ -43,7 +43,7 @@ def feed_of(case: Path) -> dict[str, Any]:
 
 
 def run_cases(job: Job, part: str) -> dict[str, Results]:
-    """Add one part of the cases' records, run the job over the feeds that got some, and return what it told of each."""
+    """Add one part of the cases' records, run the job over their feeds, and return the results of each."""
     fed = []
     for name, case in CASES.items():
         folders = [case / part, *([case / "records"] if part == PARTS[0] else [])]
@@ -65,17 +65,17 @@ def run_cases(job: Job, part: str) -> dict[str, Results]:
 
 def merged(parts: Sequence[Results]) -> Results:
     """Return the results of several runs of one feed as one; later evaluations of a check replace earlier ones in `last`."""
-    whole = Results()
+    merged_results = Results()
     for part in parts:
-        whole.failed += part.failed
-        whole.last |= part.last
-        whole.errors += part.errors
-    return whole
+        merged_results.failed += part.failed
+        merged_results.last |= part.last
+        merged_results.errors += part.errors
+    return merged_results
 
 
 @pytest.fixture(scope="module")
 def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Results]]:
-    """What the runs made of each case."""
+    """The results of each case."""
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("cases")
         patch.setenv("CDC_FEEDS", str(home / "feeds.yaml"))
@@ -83,12 +83,12 @@ def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setattr(SparkResource, "spark_session", spark)
         job = Job(home, spark)
         runs = [run_cases(job, part) for part in PARTS]
-        found = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
-        for name, result in found.items():
+        by_case = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
+        for name, result in by_case.items():
             lake = job.lake(name)
             for database, table in lake.histories():
                 result.versions[f"{database}.{table}"] = rows_in(lake.history(database, table), spark)
-        yield found
+        yield by_case
 
 
 @pytest.mark.parametrize("name", [parameter(name) for name in CASES])

@@ -1,4 +1,4 @@
-"""The class archive: used if this JVM made it with this Spark and these jars; without it Spark starts all the same."""
+"""Use the class archive if this JVM made it with this Spark and these jars; Spark also starts without it."""
 
 import os
 import subprocess

@@ -23,15 +23,15 @@ def feeds(broker: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def write(topics: str) -> None:
         source = f"kafka: {{bootstrap_servers: '{broker.servers}', {topics}}}"
         feeds = {"f": source, "files": "recorded: x"}
-        told = ", ".join(f"{name}: {{protocol: canal-json, source: {{{each}}}}}" for name, each in feeds.items())
-        (tmp_path / "feeds.yaml").write_text(f"feeds: {{{told}}}")
+        feed_texts = ", ".join(f"{name}: {{protocol: canal-json, source: {{{each}}}}}" for name, each in feeds.items())
+        (tmp_path / "feeds.yaml").write_text(f"feeds: {{{feed_texts}}}")
         monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
 
     return write
 
 
 def every_record(it: Chain) -> list[dict[str, Any]]:
-    """Without what a broker gives anew."""
+    """Return the records without what a broker sets again."""
     INGEST.run(it.lake, it.feed)
     rows = sorted(rows_in(it.lake.raw_records, it.lake.spark), key=lambda r: (r["topic"], r["partition"], r["offset"]))
     return [{c: r[c] for c in ("topic", "partition", "key", "value", "headers")} for r in rows]
@@ -106,13 +106,13 @@ def test_a_part_of_a_topic(
     assert cli.main(["record", "f", str(file), "--topic", topic, *instants]) == 0
     assert [(r["partition"], r["offset"]) for r in lines_of(file)] == [(0, 2), (0, 3), (1, 2), (1, 3)]
     capsys.readouterr()
-    for wrong, told in [
+    for wrong, message in [
         (["--range", f"{topic}:0:2-7"], f"{topic} partition 0: offsets 2 to 7 are not available; available are 0 to 6"),
         (["--range", "x"], '"x" is not a range of the form topic:partition:start-end'),
         (["--topic", "nowhere"], "has no topic nowhere"),
     ]:
         assert cli.main(["record", "f", str(tmp_path / "none.jsonl"), *wrong]) == 1
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert cli.main(["record", "f", str(tmp_path / "none.jsonl")]) == 0
     assert capsys.readouterr().out == "There are no such records; nothing was written.\n"
     assert not (tmp_path / "none.jsonl").exists()
@@ -139,16 +139,16 @@ def test_snapshots_that_cannot_be_replayed(
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/a.jsonl").write_text("no record\n")
     assert cli.main(["replay", "f", str(tmp_path / "bad")]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 2
-    assert "no such folder" in told[0]
-    assert "some lines are not records" in told[1]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "no such folder" in lines[0]
+    assert "some lines are not records" in lines[1]
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(("command", "told"), [([], "record"), (["record"], "--range"), (["replay"], "--prefix")])
-def test_help(command: list[str], told: str) -> None:
+@pytest.mark.parametrize(("command", "message"), [([], "record"), (["record"], "--range"), (["replay"], "--prefix")])
+def test_help(command: list[str], message: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "cdc_assets", *command, "--help"], capture_output=True, text=True, check=True
     )
-    assert told in done.stdout
+    assert message in done.stdout

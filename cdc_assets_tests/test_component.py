@@ -1,4 +1,4 @@
-"""A feed as a component, loaded as `dg` loads it: what `cdc_assets.definitions` has of it, and what can be changed."""
+"""Load a feed as a component, as `dg` does: it has the same definitions, and settings can be changed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,17 +46,17 @@ def loaded(*components: dict[str, Any]) -> Iterator[Definitions]:
 
 
 def specs_of(defs: Definitions) -> dict[AssetKey, AssetSpec]:
-    """Without their metadata: Dagster says there in which file of the project they are."""
+    """Return the specs without their metadata, in which Dagster states the file of the definition."""
     return {spec.key: spec.replace_attributes(metadata={}) for spec in defs.resolve_all_asset_specs()}
 
 
 def test_feeds_are_those_of_the_definitions(home: Path) -> None:
     keep(home, "shop", str(home / "lake"), TABLES)
-    whole = definitions.build_definitions(load_feeds())
+    all_feeds = definitions.build_definitions(load_feeds())
     with loaded(component(feed="shop"), component(feed="crm")) as defs:
         assert AssetKey(["shop", "history", "sales", "orders"]) in specs_of(defs)
-        assert specs_of(defs) == specs_of(whole)
-        assert defs.resolve_asset_graph().asset_check_keys == whole.resolve_asset_graph().asset_check_keys
+        assert specs_of(defs) == specs_of(all_feeds)
+        assert defs.resolve_asset_graph().asset_check_keys == all_feeds.resolve_asset_graph().asset_check_keys
         repository = defs.get_repository_def()
         assert {"cdc_pipeline_shop", "cdc_pipeline_crm"} <= {job.name for job in repository.get_all_jobs()}
         assert {sensor.name for sensor in repository.sensor_defs} == {"new_records_shop", "new_records_crm"}
@@ -88,11 +88,11 @@ def test_one_feed_is_taken_alone_and_a_subclass_changes_its_assets(home: Path) -
         assert raw.description == specs_of(definitions.build_definitions(load_feeds()))[raw.key].description
 
 
-def test_a_feed_that_is_not_there_is_told(home: Path) -> None:
+def test_a_missing_feed_is_reported(home: Path) -> None:
     with pytest.raises(ComponentTreeException) as failed, loaded(component(feed="shp")):
         pass
-    told = str(failed.value.__cause__)
-    assert told.endswith(
+    message = str(failed.value.__cause__)
+    assert message.endswith(
         f"defs.yaml: attributes.feed: 'shp' is not in {home}/feeds.yaml; allowed: shop, crm, or any name with settings"
     )
 

@@ -1,4 +1,4 @@
-"""The Dagster graph, loaded from the real definitions: what stands in it, and what each job takes of it."""
+"""Load the Dagster graph from the real definitions: check its assets, and what each job selects."""
 
 import json
 import re
@@ -78,7 +78,7 @@ Load = Callable[..., Definitions]
 
 
 def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> None:
-    """Leave what a run leaves of the history tables that it found."""
+    """Write the table list that a run writes."""
     (home / ".cdc_state").mkdir(exist_ok=True)
     (home / f".cdc_state/{feed}.json").write_text(
         json.dumps({"root": root, "release": 1, "tables": tables, "blocked": []})
@@ -89,7 +89,7 @@ def keep(home: Path, feed: str, root: str, tables: list[tuple[str, str]]) -> Non
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Load the definitions, as Dagster does, for the text of a feeds file and the history tables of shop."""
 
-    # They shorten tracebacks when the feeds file is wrong: not for the rest of the tests.
+    # The definitions shorten tracebacks if the feeds file is wrong; undo this for other tests.
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
     def fresh(feeds: str = TWO_FEEDS, histories: list[tuple[str, str]] | None = None) -> Definitions:
@@ -125,11 +125,11 @@ def graph(loaded: Definitions) -> Any:
 
 
 def test_each_feed_is_one_chain(load: Load) -> None:
-    found = graph(load())
-    assert found.get_all_asset_keys() == stages("shop") | stages("crm")
+    assets = graph(load())
+    assert assets.get_all_asset_keys() == stages("shop") | stages("crm")
     for feed in ("shop", "crm"):
         for name, upstream in PARENTS.items():
-            assert found.get(AssetKey([feed, name])).parent_keys == {AssetKey([feed, each]) for each in upstream}
+            assert assets.get(AssetKey([feed, name])).parent_keys == {AssetKey([feed, each]) for each in upstream}
 
 
 @pytest.mark.parametrize(
@@ -142,19 +142,19 @@ def test_each_feed_is_one_chain(load: Load) -> None:
         ("protocol: debezium", "mysql"),  # Debezium's, or TiCDC's
     ],
 )
-def test_a_source_is_called_what_the_settings_tell_of_it(load: Load, settings: str, kind: str) -> None:
+def test_a_source_has_the_kind_that_the_settings_show(load: Load, settings: str, kind: str) -> None:
     feeds = f"\nfeeds:\n  shop:\n    {settings}\n    source: {{recorded: shop}}\n"
-    found = graph(load(feeds, histories=[("sales", "orders")]))
-    assert found.get(AssetKey(["shop", "source", "sales", "orders"])).kinds == {kind}
+    assets = graph(load(feeds, histories=[("sales", "orders")]))
+    assert assets.get(AssetKey(["shop", "source", "sales", "orders"])).kinds == {kind}
 
 
 def test_each_asset_has_a_description_a_group_kinds_and_owners(load: Load) -> None:
-    found = graph(load(histories=[("sales", "orders")]))
+    assets = graph(load(histories=[("sales", "orders")]))
     owners = {"shop": ["team:data", "ann@example.com"], "crm": []}
-    source = found.get(AssetKey(["shop", "source", "sales", "orders"]))
+    source = assets.get(AssetKey(["shop", "source", "sales", "orders"]))
     assert (source.kinds, source.is_executable, source.parent_keys) == ({"tidb"}, False, set())
-    for key in found.get_all_asset_keys() - {source.key}:
-        node = found.get(key)
+    for key in assets.get_all_asset_keys() - {source.key}:
+        node = assets.get(key)
         assert len(node.description) > 20
         assert node.tags["cdc/feed"] == key.path[0]
         assert node.tags["cdc/protocol"] == "canal-json"
@@ -162,17 +162,17 @@ def test_each_asset_has_a_description_a_group_kinds_and_owners(load: Load) -> No
         assert "deltalake" in node.kinds
         assert node.owners == owners[key.path[0]]
         assert node.code_version
-        # A run tells of the history tables that it touched, and plans none.
+        # A run reports the history tables that it wrote, and plans none.
         assert node.is_executable == (len(key.path) == 2)
-    assert found.get(AssetKey(["shop", "change_events"])).kinds == {"pyspark", "deltalake"}
+    assert assets.get(AssetKey(["shop", "change_events"])).kinds == {"pyspark", "deltalake"}
 
 
-def test_history_tables_that_are_known_are_assets_of_their_own_under_their_own_names(load: Load) -> None:
-    found = graph(load(histories=HISTORIES))
+def test_listed_history_tables_are_assets_under_their_own_names(load: Load) -> None:
+    assets = graph(load(histories=HISTORIES))
     tables = {AssetKey(["shop", "history", *name]): AssetKey(["shop", "source", *name]) for name in HISTORIES}
-    assert found.get_all_asset_keys() == stages("shop") | stages("crm") | tables.keys() | set(tables.values())
+    assert assets.get_all_asset_keys() == stages("shop") | stages("crm") | tables.keys() | set(tables.values())
     for key, source in tables.items():
-        assert found.get(key).parent_keys == {AssetKey(["shop", "history"]), source}
+        assert assets.get(key).parent_keys == {AssetKey(["shop", "history"]), source}
     checks = {
         "conservation",
         "history_intervals",
@@ -185,24 +185,24 @@ def test_history_tables_that_are_known_are_assets_of_their_own_under_their_own_n
         "column_schema_change",
     }
     for key in tables:
-        assert {check.name for check in found.asset_check_keys if check.asset_key == key} == checks
+        assert {check.name for check in assets.asset_check_keys if check.asset_key == key} == checks
 
 
 def test_above_the_limit_of_the_feeds_file_each_database_is_an_asset_with_its_tables_as_partitions(load: Load) -> None:
     limit = f"max_table_assets: {len(HISTORIES) - 1}\n    owners:"
     loaded = load(TWO_FEEDS.replace("owners:", limit), histories=HISTORIES)
-    found = graph(loaded)
+    assets = graph(loaded)
     databases = {database for database, _ in HISTORIES}
     histories = {AssetKey(["shop", "history", each]): AssetKey(["shop", "source", each]) for each in databases}
-    assert found.get_all_asset_keys() == stages("shop") | stages("crm") | histories.keys() | set(histories.values())
+    assert assets.get_all_asset_keys() == stages("shop") | stages("crm") | histories.keys() | set(histories.values())
     for key, source in histories.items():
-        node = found.get(key)
+        node = assets.get(key)
         assert node.parent_keys == {AssetKey(["shop", "history"]), source}
         assert isinstance(node.partitions_def, DynamicPartitionsDefinition)
         assert node.partitions_def.name == "/".join(key.path)
-        checks = [check for check in found.asset_check_keys if check.asset_key == key]
+        checks = [check for check in assets.asset_check_keys if check.asset_key == key]
         assert len(checks) == 9
-        assert all("table of the database" in found.get_check_spec(check).description for check in checks)
+        assert all("table of the database" in assets.get_check_spec(check).description for check in checks)
     audited = loaded.resolve_job_def("audit").asset_layer.asset_graph.asset_check_keys
     assert {check for check in audited if check.asset_key in histories} == {
         AssetCheckKey(key, "history_intervals") for key in histories
@@ -212,23 +212,23 @@ def test_above_the_limit_of_the_feeds_file_each_database_is_an_asset_with_its_ta
 def test_a_feed_that_begins_with_a_dump_lists_its_tables(load: Load) -> None:
     own = "source: {recorded: shop}"
     dumped = TWO_FEEDS.replace(own, own + "\n    initial_load: {path: dump, format: dumpling-csv}")
-    found = graph(load(dumped)).get_all_asset_keys()
-    assert found == stages("shop") | stages("crm") | {AssetKey(["shop", "initial_load"])}
+    assets = graph(load(dumped)).get_all_asset_keys()
+    assert assets == stages("shop") | stages("crm") | {AssetKey(["shop", "initial_load"])}
 
 
 @pytest.mark.parametrize(
     "kept", ["", "{", '{"tables": 3}', '{"root": "/another/lake", "release": 1, "tables": [["a", "b"]]}']
 )
-def test_as_long_as_nothing_is_known_of_the_lakehouse_there_is_no_history_table_and_no_error(
+def test_without_a_table_list_no_history_table_is_an_asset_and_nothing_fails(
     load: Load, tmp_path: Path, kept: str
 ) -> None:
     (tmp_path / ".cdc_state").mkdir()
     (tmp_path / ".cdc_state/shop.json").write_text(kept)
-    (tmp_path / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)  # which nobody looks at
+    (tmp_path / "lake/history/shop/sales/orders/_delta_log").mkdir(parents=True)  # which is not read
     assert graph(load()).get_all_asset_keys() == stages("shop") | stages("crm")
 
 
-def test_what_is_known_may_be_kept_elsewhere(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_folder_can_be_configured(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(histories=[("sales", "orders")])
     (tmp_path / ".cdc_state").rename(tmp_path / "elsewhere")
     monkeypatch.setenv("CDC_STATE", str(tmp_path / "elsewhere"))
@@ -243,7 +243,7 @@ CHECKS = {
     "released_changes": {"conservation": True, "watermark_progress": False, "late_events_seen_before": False},
     "quarantine": {"nothing_quarantined": False},
 }
-# Those that can look over everything that the tables hold.
+# The checks that can examine everything in the tables.
 AUDITED = {
     ("raw_records", "conservation"),
     ("change_events", "conservation"),
@@ -254,14 +254,14 @@ AUDITED = {
 
 
 def test_checks_and_which_of_them_block(load: Load) -> None:
-    found = graph(load())
-    wanted = {
+    assets = graph(load())
+    expected = {
         AssetCheckKey(AssetKey([feed, asset]), check): blocks
         for feed in ("shop", "crm")
         for asset, checks in CHECKS.items()
         for check, blocks in checks.items()
     }
-    assert {key: found.get_check_spec(key).blocking for key in found.asset_check_keys} == wanted
+    assert {key: assets.get_check_spec(key).blocking for key in assets.asset_check_keys} == expected
 
 
 @pytest.mark.parametrize(
@@ -274,15 +274,15 @@ def test_checks_and_which_of_them_block(load: Load) -> None:
     ],
 )
 def test_each_check_says_what_to_do_when_it_fails(load: Load, feeds: str) -> None:
-    found = graph(load(feeds, histories=None if "live:" in feeds else [("sales", "orders")]))
-    for key in found.asset_check_keys:
-        assert re.search(r"\. If (not|one|none|it|the)\b.*[,:] ", found.get_check_spec(key).description), key
+    assets = graph(load(feeds, histories=None if "live:" in feeds else [("sales", "orders")]))
+    for key in assets.asset_check_keys:
+        assert re.search(r"\. If (not|one|none|it|the)\b.*[,:] ", assets.get_check_spec(key).description), key
 
 
-def test_the_pipeline_plans_each_stage_and_what_each_run_checks_the_audit_what_can_look_over_everything(
+def test_the_pipeline_and_the_audit_plan_their_checks(
     load: Load,
 ) -> None:
-    """A check that a run plans and does not evaluate shows as skipped: the pipeline plans those of each run alone."""
+    """Dagster shows a planned check without an evaluation as skipped, so each job plans only its own."""
     loaded = load(histories=[("sales", "orders")])
     pipeline = loaded.resolve_job_def("cdc_pipeline").asset_layer
     assert set(pipeline.selected_asset_keys) == stages("shop") | stages("crm")
@@ -302,9 +302,9 @@ def test_the_pipeline_plans_each_stage_and_what_each_run_checks_the_audit_what_c
 @pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
 def test_assets_link_to_their_code_where_the_feeds_file_says_it_is(load: Load) -> None:
     place = '{git_url: "https://git.example/me/fork", git_branch: v1, platform: gitlab}'
-    found = graph(load(TWO_FEEDS + f"code_references: {place}"))
+    assets = graph(load(TWO_FEEDS + f"code_references: {place}"))
     for key in stages("shop"):
-        references = found.get(key).metadata["dagster/code_references"]
+        references = assets.get(key).metadata["dagster/code_references"]
         (link,) = references.code_references
         assert link.url.startswith("https://git.example/me/fork/-/tree/v1/cdc_assets/assets/feed.py#L")
     assert "dagster/code_references" not in graph(load()).get(AssetKey(["shop", "history"])).metadata
@@ -354,12 +354,12 @@ def test_the_histories_of_a_feed_with_verify_are_compared_on_its_schedule_and_no
 
 
 def test_comparisons_are_in_a_pool_of_their_own(load: Load) -> None:
-    """They wait for runs of the pipeline: one at a time, so that they take one place in the queue, and none of a feed."""
+    """They wait for runs of the pipeline. With one at a time they take one place in the queue, and none of a feed."""
     nodes = load(VERIFIED, histories=[("sales", "orders")]).resolve_job_def("verify_shop").nodes
     assert {node.name: node.definition.pools for node in nodes} == {"shop__source_comparison": {"verify"}}
 
 
-def test_before_the_first_run_there_is_nothing_to_compare(load: Load) -> None:
+def test_before_the_first_run_no_table_can_be_compared(load: Load) -> None:
     job = load(VERIFIED).resolve_job_def("verify_shop")
     with DagsterInstance.ephemeral() as instance:
         assert job.execute_in_process(instance=instance).success
@@ -399,11 +399,11 @@ def test_every_job_runs_in_one_process(load: Load) -> None:
 def test_one_sensor_for_all_feeds(load: Load) -> None:
     (sensor,) = load(TWO_FEEDS + LIVE.removeprefix("\nfeeds:\n")).sensors or []
     assert sensor.name == "new_records"
-    wanted = {"cdc_pipeline_shop", "cdc_pipeline_crm", "cdc_pipeline_live"}
-    assert {target.job_name for target in sensor.targets} == wanted
+    expected = {"cdc_pipeline_shop", "cdc_pipeline_crm", "cdc_pipeline_live"}
+    assert {target.job_name for target in sensor.targets} == expected
 
 
-def test_alerts_are_sensors_that_run_from_the_start_where_there_is_a_webhook(load: Load) -> None:
+def test_alerts_are_running_sensors_if_a_webhook_is_configured(load: Load) -> None:
     sensors = load(TWO_FEEDS + 'alerts: {webhook: "https://chat.example/x"}').sensors or []
     assert {sensor.name for sensor in sensors if sensor.default_status == DefaultSensorStatus.RUNNING} == {
         "alert_on_failed_runs",
@@ -411,12 +411,12 @@ def test_alerts_are_sensors_that_run_from_the_start_where_there_is_a_webhook(loa
     }
 
 
-def test_freshness_is_checked_where_the_feeds_file_says_how_much(load: Load) -> None:
-    found = graph(load(LIVE))
-    spec = found.get_check_spec(AssetCheckKey(AssetKey(["live", "released_changes"]), "watermark_freshness"))
+def test_freshness_is_checked_if_the_feeds_file_sets_it(load: Load) -> None:
+    assets = graph(load(LIVE))
+    spec = assets.get_check_spec(AssetCheckKey(AssetKey(["live", "released_changes"]), "watermark_freshness"))
     assert not spec.blocking
     assert "30 minutes" in spec.description
-    policies = {key.path[1]: found.get(key).freshness_policy for key in found.get_all_asset_keys()}
+    policies = {key.path[1]: assets.get(key).freshness_policy for key in assets.get_all_asset_keys()}
     assert {name: policy for name, policy in policies.items() if policy} == {
         "released_changes": FreshnessPolicy.time_window(fail_window=timedelta(minutes=30))
     }
@@ -500,7 +500,7 @@ print(len(repository.asset_graph.get_all_asset_keys()))
 
 
 def test_fifty_feeds_load_without_java_jars_network_lakehouse_and_changes(tmp_path: Path) -> None:
-    """How long it takes, `make bench` measures."""
+    """`make bench` measures the time."""
     live = LIVE.removeprefix("\nfeeds:\n")
     (tmp_path / "feeds.yaml").write_text("feeds:\n" + "".join(live.replace("live:", f"f{n}:") for n in range(50)))
     for n in range(50):

@@ -1,4 +1,4 @@
-"""What users read: links lead somewhere, every page is found from the README, examples and the list of checks are right.
+"""Check what users read: links, the README's list of pages, examples, and the list of checks.
 
 The examples that ask tables are run by operations/test_read_diff_why.py.
 """
@@ -25,15 +25,17 @@ _NAMED = "feeds: {shop: {protocol: simple, source: {recorded: x}}}\n"
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """The files that a page leads to, each with the heading in it, "" without."""
-    found = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
-    return [((page.parent / name).resolve() if name else page, heading) for name, heading in found if "://" not in name]
+    """Return the files to which a page links, each with the heading in it, "" without one."""
+    targets = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
+    return [
+        ((page.parent / name).resolve() if name else page, heading) for name, heading in targets if "://" not in name
+    ]
 
 
 def headings(page: Path) -> set[str]:
-    """The headings of a page as links name them."""
-    found = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
+    """Return the headings of a page as links name them."""
+    texts = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in texts}
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda page: page.name)
@@ -43,7 +45,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not heading or heading in headings(file), heading
 
 
-def test_every_page_is_found_from_the_readme() -> None:
+def test_every_page_can_be_reached_from_the_readme() -> None:
     assert {file for file, _ in links(PAGES[0])} >= set(PAGES[1:])
 
 
@@ -94,8 +96,8 @@ def test_the_page_of_checks_has_every_check_and_no_other(tmp_path: Path, monkeyp
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == names
 
 
-def is_there(test: str) -> bool:
-    """Whether a test is there, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
+def has_test(test: str) -> bool:
+    """Return whether a test exists, named as docs/schema-evolution.md does: `file::function`, or `file[case]`."""
     file, function, case = re.fullmatch(r"([\w/]+\.py)(?:::(\w+)|\[(\w+)\])", test).groups()
     text = (TESTS / file).read_text("utf-8")
     if function:
@@ -111,4 +113,4 @@ def test_each_statement_form_has_its_test() -> None:
     for row in rows:
         tests = re.findall(r"`([^`]+)`", row.rpartition(" | ")[2])
         assert tests, row
-        assert [test for test in tests if not is_there(test)] == [], row
+        assert [test for test in tests if not has_test(test)] == [], row

@@ -74,7 +74,7 @@ def load(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def problems(load: Load, tmp_path: Path) -> Problems:
-    """A function that returns the lines of the error, checked for the file's name and without it."""
+    """Return a function that returns the lines of the error, after checks of the file's name."""
 
     def problems_of(text: str) -> list[str]:
         with pytest.raises(FeedsError) as caught:

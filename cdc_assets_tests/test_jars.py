@@ -1,4 +1,4 @@
-"""The jars: from the cache without network, fetched once, and none but those that are pinned."""
+"""Find the jars in the cache without network, fetch them once, and accept only the pinned ones."""
 
 import hashlib
 import subprocess
@@ -25,14 +25,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository in a folder, with the one jar that is pinned."""
+    """A repository in a folder, with the one pinned jar."""
     repository = tmp_path / "repository"
     repository.mkdir()
     (repository / "thing-1.0.jar").write_bytes(b"the jar")
     (tmp_path / "ivy.xml").write_text(REPOSITORY.format(folder=repository))
     monkeypatch.setenv("CDC_IVY_SETTINGS", str(tmp_path / "ivy.xml"))
-    pinned = jars.Jar("org.example", "thing", "1.0", hashlib.sha256(b"the jar").hexdigest())
-    monkeypatch.setattr(jars, "JARS", (pinned,))
+    jar = jars.Jar("org.example", "thing", "1.0", hashlib.sha256(b"the jar").hexdigest())
+    monkeypatch.setattr(jars, "JARS", (jar,))
     return repository / "thing-1.0.jar"
 
 
@@ -40,7 +40,7 @@ def refuse(*_: object, **__: object) -> NoReturn:
     raise AssertionError("a process was started")
 
 
-def test_jars_that_are_there_are_used_without_starting_anything(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_jars_are_used_without_starting_anything(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir()
     for jar in jars.JARS:
         (cache / jar.file_name).write_bytes(b"")
@@ -72,7 +72,7 @@ def test_another_jar_under_the_same_name_is_refused_and_not_kept(cache: Path, on
     assert list(cache.iterdir()) == []
 
 
-def test_a_jar_that_nobody_has_says_what_to_do(cache: Path, one_jar: Path) -> None:
+def test_the_error_of_an_unavailable_jar_says_what_to_do(cache: Path, one_jar: Path) -> None:
     one_jar.unlink()
     with pytest.raises(RuntimeError, match=r"org\.example:thing:1\.0 could not be fetched into .*CDC_IVY_SETTINGS"):
         jars.ensure_jars()

@@ -26,7 +26,7 @@ query($table: [String!]!) { assetCheckExecutions(assetKey: {path: $table}, check
 
 @contextmanager
 def playground(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
-    """Start it; at the end it is ended, if a test has failed to."""
+    """Start the playground; end it, even after a failure."""
     command = [sys.executable, "-m", "cdc_assets_tests.playground", *arguments]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -68,7 +68,7 @@ def command_line(pid: int) -> str:
 
 
 def end(process: "subprocess.Popen[str]", number: int) -> None:
-    """Send a signal, and check that the process ends well, and nothing is left of what it started."""
+    """Send a signal, and assert that the process ends with status 0 and leaves no process."""
     below = processes_below(process.pid)
     process.send_signal(number)
     assert process.wait(60) == 0

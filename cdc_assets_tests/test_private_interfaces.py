@@ -103,6 +103,6 @@ def f(self, session, row):
     self._own(session._jvm, row._replace(a=1), KafkaError._UNKNOWN_TOPIC, session.__class__)
     return getattr(session, "_jsparkSession"), table._table, super()._own
 """
-    found = sorted(interfaces_of_module(ast.parse(text)))
+    actual = sorted(interfaces_of_module(ast.parse(text)))
     expected = ["_jsparkSession", "_jvm", "_table", "dagster._core.definitions", "pyspark.sql.pandas.types"]
-    assert found == expected
+    assert actual == expected

@@ -105,8 +105,8 @@ def test_counts_of_an_asset_that_was_never_materialised(instance: DagsterInstanc
 
 
 def test_a_feed_without_watermarks_waits_for_none(instance: DagsterInstance) -> None:
-    told = run._read_counts(instance, "shop", make_feed(Path(), protocol="debezium"))["watermark"]
-    assert told == "none: a run releases all events that it ingests"
+    watermark = run._read_counts(instance, "shop", make_feed(Path(), protocol="debezium"))["watermark"]
+    assert watermark == "none: a run releases all events that it ingests"
 
 
 def test_commits_of_all_tables_are_counted_and_nothing_else(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ STORE = Store(locations=("s3a://bucket/lake",))
 
 @pytest.mark.parametrize("before", [None, "/of/a/user.jar"])
 def test_a_stores_jars_come_last(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
-    """Then the class path begins as that of the class archive does, with any store."""
+    """The class path then begins as that of the class archive does, with any store."""
     monkeypatch.setenv("SPARK_DIST_CLASSPATH", before) if before else monkeypatch.delenv("SPARK_DIST_CLASSPATH", False)
     class_paths: list[tuple[str, str]] = []
 
@@ -57,9 +57,9 @@ def test_compiled_plans_sets_the_settings_of_many_rows(spark: SparkSession) -> N
     assert many["spark.sql.shuffle.partitions"] == "2"  # the tests' session is configured so
 
 
-def test_small_plans_have_as_many_tasks_as_their_rows_are_worth(spark: SparkSession) -> None:
-    """One task for a few rows; for more, at most one a core. The tests' session has two cores or more."""
+def test_small_plans_have_a_small_number_of_tasks(spark: SparkSession) -> None:
+    """Small plans have one task, larger ones at most one for each core. The tests' session has two cores or more."""
     tasks = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
-    few, more = session_for(spark, 9_999).conf, session_for(spark, 19_999).conf
-    assert [few.get(key) for key in tasks] == ["1", "1"]
-    assert [more.get(key) for key in tasks] == ["2", "2"]
+    small, large = session_for(spark, 9_999).conf, session_for(spark, 19_999).conf
+    assert [small.get(key) for key in tasks] == ["1", "1"]
+    assert [large.get(key) for key in tasks] == ["2", "2"]

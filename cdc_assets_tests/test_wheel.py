@@ -39,8 +39,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(made, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list((copy / "cdc_assets").rglob("*.jar"))
-    (found,) = (copy / "dist").iterdir()
-    return found
+    (built,) = (copy / "dist").iterdir()
+    return built
 
 
 @pytest.fixture(scope="module")

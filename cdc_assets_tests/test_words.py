@@ -1,4 +1,4 @@
-"""The names and sizes that style rules ask for: terms of the glossary, names that say what they hold, unique class names."""
+"""Check the names and sizes that the style rules set: terms of the glossary, names of values, unique class names."""
 
 import ast
 import re
@@ -12,6 +12,10 @@ pytestmark = pytest.mark.fast
 
 PROJECT = Path(__file__).parents[1]
 MODULES = sorted((PROJECT / "cdc_assets").rglob("*.py"))
+ALL_MODULES = [
+    *MODULES,
+    *(m for name in ("cdc_assets_tests", "benchmarks") for m in sorted((PROJECT / name).rglob("*.py"))),
+]
 # Words that name nothing that a reader could look up, as a name or as a part of one.
 RIDDLES = frozenset(
     [
@@ -52,7 +56,7 @@ def test_the_glossary_is_short() -> None:
     assert 0 < len(rows) <= MOST_TERMS
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PROJECT)))
+@pytest.mark.parametrize("module", ALL_MODULES, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_names_say_what_they_hold(module: Path) -> None:
     names = set(defined_names(ast.parse(module.read_text())))
     assert {name for name in names if RIDDLES & set(name.lower().split("_"))} == set()
@@ -60,7 +64,7 @@ def test_names_say_what_they_hold(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_column_names_say_what_they_hold(module: Path) -> None:
-    """Columns and keys stand in the code as texts. `whole` is a value of the setting `snapshots`."""
+    """Columns and keys are texts in the code. `whole` is a value of the setting `snapshots`."""
     texts = {node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant)}
     assert (texts & RIDDLES) - {"whole"} == set()
 

@@ -1,4 +1,4 @@
-"""A YARN of the tests' own: a resource manager and two node managers, each a process of its own, from pinned jars."""
+"""Run a YARN for the tests: a resource manager and two node managers, each in a process of its own, from pinned jars."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from cdc_assets_tests.hdfs import JAR
 from cdc_assets_tests.ports import free_port
 
 _CASTLE, _VERSION = "org.bouncycastle", "1.78.1"
-# What Hadoop's jar leaves to others.
+# The jars that Hadoop's jar does not contain.
 _JARS = [
     JAR,
     Jar(_CASTLE, "bcprov-jdk18on", _VERSION, "add5915e6acfc6ab5836e1fd8a5e21c6488536a8c1f21f386eeb3bf280b702d7"),
@@ -23,7 +23,7 @@ _PARTS = ("", "scheduler.", "resource-tracker.", "admin.", "webapp.")
 
 
 class Yarn(Cluster):
-    """Executors are started by node managers, in an environment that has no more than YARN and Spark put there."""
+    """A YARN whose node managers start executors with no environment but YARN's and Spark's."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -43,7 +43,7 @@ class Yarn(Cluster):
             node |= {
                 "yarn.nodemanager.resource.memory-mb": "2048",
                 "yarn.nodemanager.resource.cpu-vcores": "2",
-                # However full this machine's disk is.
+                # Node managers also start on a full disk.
                 "yarn.nodemanager.disk-health-checker.enable": "false",
             }
             self._start(name, _NODE, manager | node, {"JAVA_HOME": home, "PATH": os.defpath})
@@ -63,8 +63,8 @@ class Yarn(Cluster):
     def _start(self, name: str, part: str, settings: dict[str, str], environment: dict[str, str]) -> None:
         conf = self.folder / f"{name}-conf"
         conf.mkdir()
-        told = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
-        (conf / "yarn-site.xml").write_text(f"<configuration>{told}</configuration>")
+        properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
+        (conf / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>")
         path = os.pathsep.join([str(conf), *map(str, ensure_jars(_JARS)), f"{self.jars}/*"])
         opened = "--add-opens=java.base/java.lang=ALL-UNNAMED"
         command = [java_path(), *SMALL, opened, f"-Dhadoop.log.dir={self.folder / name}", "-cp", path, part]

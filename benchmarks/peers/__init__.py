@@ -1,1 +1,1 @@
-"""What stands beside the pipeline: the same rows, written as people write them without it."""
+"""The work of the pipeline as people write it without the pipeline, for comparison."""

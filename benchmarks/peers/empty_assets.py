@@ -1,4 +1,4 @@
-"""A job of thirty assets that do nothing: what Dagster itself takes."""
+"""Define a job of thirty assets that do nothing, to measure what Dagster itself takes."""
 
 from dagster import (
     AssetsDefinition,

@@ -1,7 +1,7 @@
-"""The same work as people write it: Kafka, `from_json` into structs, `dropDuplicates`, `LEAD`, and Delta's MERGE for SCD2.
+"""Do the same work by hand: Kafka, `from_json` into structs, `dropDuplicates`, `LEAD`, and Delta's MERGE for SCD2.
 
-Nothing is kept between a topic and the table of versions. No watermark is waited for, repeats are told within a run only,
-and a record that does not fit ends the run.
+Nothing is stored between a topic and the table of versions. It waits for no watermark, finds duplicates within a
+run only, and a record that does not fit ends the run.
 """
 
 import json
@@ -38,7 +38,7 @@ _COLUMNS = {
 
 
 def run(spark: SparkSession, topic: Topic, after: Mapping[int, int], path: Path) -> None:
-    """Bring the table at `path` up to date with what the topic has got since the offsets `after`."""
+    """Bring the table at `path` up to date with the topic's records since the offsets `after`."""
     changes = _changes(_records(spark, topic, after))
     if not DeltaTable.isDeltaTable(spark, str(path)):
         _versions(changes).where("op <> 'DELETE'").drop("op", "first").write.format("delta").save(str(path))
@@ -62,7 +62,7 @@ def _records(spark: SparkSession, topic: Topic, after: Mapping[int, int]) -> Dat
 
 
 def _changes(records: DataFrame) -> DataFrame:
-    """The table's row events, each once, typed."""
+    """Return the table's row events, each once, typed."""
     message = F.from_json(F.col("value").cast("string"), _MESSAGE).alias("message")
     events = records.select(message).where("NOT message.isDdl AND message.type IN ('INSERT', 'UPDATE', 'DELETE')")
     rows = events.selectExpr(
@@ -73,7 +73,7 @@ def _changes(records: DataFrame) -> DataFrame:
 
 
 def _versions(changes: DataFrame) -> DataFrame:
-    """Each change with its interval, and whether it is the first of its key."""
+    """Return each change with its interval, and whether it is the first of its key."""
     in_order = Window.partitionBy("id").orderBy("commit_ts")
     following = F.lead("commit_ts").over(in_order)
     return changes.select(
@@ -87,9 +87,9 @@ def _versions(changes: DataFrame) -> DataFrame:
 
 
 def _merge(spark: SparkSession, versions: DataFrame, path: Path) -> None:
-    """Delta's documentation, "Slowly changing data (SCD) Type 2 operation into Delta tables".
+    """Merge as in Delta's documentation, "Slowly changing data (SCD) Type 2 operation into Delta tables".
 
-    A row whose merge_key is its key closes the open version; those that open a version have none.
+    A row whose merge_key is its key closes the open version; rows that open a version have none.
     """
     table = DeltaTable.forPath(spark, str(path))
     closing = versions.where("first").selectExpr("id AS merge_key", "*")

@@ -1,4 +1,4 @@
-"""Plain Delta: the changes of a small run appended to a table, and MERGEd into tables of versions, and nothing else."""
+"""Do a small run with plain Delta: append its changes to a table, and MERGE them into tables of versions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ def append(rows: DataFrame, path: Path) -> None:
 
 
 def change_rows(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
-    """The changes to one table as rows: their commit_ts, and the row."""
+    """Return the changes to one table as rows: their commit_ts, and the row."""
     columns = list(changes[0].row)
     rows = [(c.commit_ts, *[c.row[name] for name in columns]) for c in changes]
     schema = "commit_ts BIGINT, " + ", ".join(f"{name} STRING" for name in columns)
@@ -27,7 +27,7 @@ def change_rows(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
 
 
 def create(spark: SparkSession, path: Path, columns: Sequence[str]) -> None:
-    """A table of versions, with an open one of each key that changes are to."""
+    """Create a table of versions, with an open one of each changed key."""
     rows = [(0, None, True, str(key), *[f"v{key}"] * (len(columns) - 1)) for key in range(KEYS)]
     schema = ", ".join([_VERSION, *[f"{name} STRING" for name in columns]])
     frame = spark.createDataFrame(rows, schema)
@@ -37,7 +37,7 @@ def create(spark: SparkSession, path: Path, columns: Sequence[str]) -> None:
 
 
 def version_rows(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
-    """What a MERGE of the changes to one table takes: a row each to insert, and one a key that closes what is open."""
+    """Return the input of a MERGE for the changes of one table: rows to insert, and one row for each key to close."""
     columns = list(changes[0].row)
     following: dict[str, int] = {}
     rows = []
@@ -64,6 +64,6 @@ def merge(spark: SparkSession, path: Path, rows: DataFrame) -> None:
 
 
 def in_threads(step: Callable[[Path], None], paths: Iterable[Path]) -> None:
-    """One step for each table, by as many threads as the history stage has."""
+    """Run one step for each table, in as many threads as the history stage has."""
     with ThreadPoolExecutor(max_workers=THREADS) as pool:
         list(pool.map(step, paths))

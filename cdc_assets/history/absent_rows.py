@@ -1,4 +1,4 @@
-"""Rows that a reload lacks, a dump or a snapshot of the source's connector: they had ended when it was read."""
+"""Find rows that a reload lacks (a dump, or a snapshot of the source's connector): they had ended when it was read."""
 
 from functools import reduce
 
@@ -30,7 +30,7 @@ def find_absent_rows(
         row: the type of `row`.
 
     Returns:
-        Changes of the op `ABSENT`, one a row that ends.
+        Changes of the op `ABSENT`, one for each row that ends.
     """
     existing = [frame.select("key", "commit_ts") for frame in (open_versions, moved_rows) if frame is not None]
     earlier = reduce(DataFrame.unionAll, existing)

@@ -1,6 +1,7 @@
-"""Changes whose row before is not the row in the history: an event before them was lost, or was dropped wrongly.
+"""Find changes whose message states another row before the change than the history has.
 
-An INSERT has no row before it, so one of a row that is open is such a change.
+An event was lost, or was dropped wrongly. An INSERT states no row before it, so an INSERT of an open row is such a
+change.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ class ChainBreaks:
 
     Attributes:
         count: how many there are.
-        sample: some of them: the coordinates, the key, and the columns that differ; of an INSERT none.
+        sample: some of them: the coordinates, the key, and the columns that differ (none for an INSERT).
     """
 
     count: int = 0

@@ -1,4 +1,4 @@
-"""How many versions begin on each day: counted as they are written, so that no reader has to scan a table for it."""
+"""Count how many versions begin on each day while they are written, so that no reader has to scan a table."""
 
 from collections import Counter
 from collections.abc import Mapping

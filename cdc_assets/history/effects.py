@@ -1,4 +1,4 @@
-"""What the DDL statements of a commit do to rows, as expressions over a row of the history."""
+"""Turn what the DDL statements of a commit do to rows into expressions over a row of the history."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -62,7 +62,7 @@ def build_effects(plan: TablePlan, columns: Sequence[SourceColumn], time_zone: s
 
 
 def _build_replacement(plan: TablePlan, columns: Sequence[SourceColumn]) -> Replacement | None:
-    """Return how rows of this table and of the one that takes its name are compared and merged; None if none takes it."""
+    """Return how rows of this table and of the table that takes its name are compared and merged, or None."""
     if plan.replacement is None:
         return None
     era, arrive, replaced = plan.replacement

@@ -1,4 +1,4 @@
-"""One table's columns, key and knowledge of its rows, after some of the feed's DDL statements.
+"""Keep one table's columns, its key, and what is known of its rows, after some of the feed's DDL statements.
 
 This module is long because all kinds of statements change the same state of a table.
 """
@@ -354,7 +354,7 @@ class EvolvingTable:
     # --- Keys.
 
     def _keep_key(self, slot: Slot, old: MySQLType, new: MySQLType) -> list[StepOp]:
-        """Return what a new type of a column means for the keys of open rows: nothing, or that they keep the old text."""
+        """Return what a column's new type means for the keys of open rows: nothing, or that they keep the old text."""
         has_same_text = keeps_key_text(old, new) and self._changes_key_text(old) == self._changes_key_text(new)
         if slot not in (self._key or ()) or has_same_text:
             return []

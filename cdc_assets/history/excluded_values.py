@@ -1,8 +1,8 @@
-"""Open rows with a value that a statement has excluded: the source changed them without row events.
+"""Find open rows with a value that a statement has excluded: the source changed them without row events.
 
-MODIFY to NOT NULL, to a shorter text, to a narrower or unsigned number or to fewer labels changes such values if the
-server's SQL mode is not strict, and is refused if it is. MODIFY to CHAR removes blanks at the end in any mode. The source
-sends no row events of it. So after the statement no row of the source has such a value.
+MODIFY to NOT NULL, to a shorter text, to a narrower or unsigned number or to fewer labels changes such values if
+the server's SQL mode is not strict, and is refused if it is. MODIFY to CHAR removes blanks at the end in any mode.
+The source sends no row events for these changes. So after the statement no row of the source has such a value.
 """
 
 from collections.abc import Iterable, Mapping

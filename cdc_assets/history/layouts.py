@@ -1,4 +1,4 @@
-"""How each row of a table is decoded: by its message's column layout, and by the types that statements declared then."""
+"""Choose how each row is decoded: by its message's column layout, and by the types that statements had declared."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""Open rows whose parent row is gone: the source changed or deleted them by a foreign key, without row events.
+"""Find open rows whose parent row has ended: the source changed or deleted them by a foreign key, without row events.
 
-MySQL before 9.6 and MariaDB carry out CASCADE, SET NULL and SET DEFAULT of foreign keys in the storage engine, and do not
-write the child's row changes to the binlog. At the source, no row of the child keeps its values while its parent goes.
+MySQL before 9.6 and MariaDB carry out CASCADE, SET NULL and SET DEFAULT of foreign keys in the storage engine, and
+do not write the child's row changes to the binlog. At the source, no row of the child keeps its values when its
+parent is deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ ColumnPairs = Sequence[tuple[str, str]]  # the history column of the child, and 
 
 @dataclass(frozen=True)
 class MissingParents:
-    """The open rows of a history whose parent row is gone.
+    """The open rows of a history whose parent row has ended.
 
     Attributes:
         count: how many rows.

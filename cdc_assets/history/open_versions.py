@@ -114,5 +114,5 @@ def list_new_columns(plan: TablePlan, columns: list[SourceColumn]) -> set[str]:
 
 
 def _only_in_new(op: Arrive) -> set[Slot]:
-    """Return the columns that only the table has whose rows come in; none if it replaces no other table."""
+    """Return the columns that only the incoming table has; none if the commit replaces no table."""
     return set() if op.replaced is None else set(op.columns) - op.replaced.columns

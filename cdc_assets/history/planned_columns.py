@@ -1,4 +1,4 @@
-"""The columns of a part of a run: their names and types in the part's rows, and their types in the history table."""
+"""Plan the columns of a part of a run: their names and types in its rows, and their types in the history table."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StringType

@@ -1,4 +1,4 @@
-"""The keys of rows in a table that has lost its primary key: the whole row, as the history has it, is the key.
+"""Make the keys of rows in a table that has lost its primary key: the whole row, as the history has it, is the key.
 
 Open versions have no message from which a key could be read. So the key is made of typed values, both for open versions
 and for changes.

@@ -1,4 +1,4 @@
-"""From DDL statements to the evolution of each history table: a pure function of statements and columns, without rows."""
+"""Turn DDL statements into the evolution of each history table, by statements and columns, without rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -46,7 +46,7 @@ class TablePlan:
         table: the history table.
         after: the last release that is applied before the run.
         through: the last release that is applied when all commits of the run are made.
-        changes: row events of these releases, about.
+        changes: about how many row events these releases have.
         last: their highest commit_ts; None if there are none.
         files: files of released_changes with the table's changes, among others.
         layouts: column layouts of the changes, the newest last.

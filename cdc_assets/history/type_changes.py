@@ -1,4 +1,4 @@
-"""What a column's new type in the source means for its column in the history table and for the values there."""
+"""Decide what a column's new type in the source means for its column in the history table and for the values there."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Columns that rows begin to have although no statement has added them.
+"""Find columns that rows begin to have although no statement has added them.
 
-The statement was lost, or a filter keeps it from the feed, or lets the column through since then. What the earlier rows have
-in the column at the source is not known: they may have got a default.
+The statement was lost, or a filter keeps it from the feed, or a filter now lets the column through. The source's
+values of the column in earlier rows are not known: these rows may have got a default.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cdc_assets.history.evolution import SEEN
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.change_events import Op
 
-# A column that no statement has added, and that earlier rows lack: `column`, its name in the history; topic, partition,
+# A column that no statement has added, and that earlier rows lack: `column` (its name in the history), topic, partition,
 # offset and commit_ts of the first row that has it.
 UnstatedColumn = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Changes -> versions: the chain of each key, computed without any reading or writing of tables.
+"""Turn changes into versions: build the chain of each key, without reading or writing tables.
 
 The steps, each from frame to frame: `build_timeline` (each key's open version and its changes), `keep_boundaries` (where
 the row really changes), `continue_versions` (versions that go on in another table), `build_versions` (from one boundary to

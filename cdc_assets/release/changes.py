@@ -1,4 +1,4 @@
-"""Row events into changes: at most one change a key and commit_ts, whatever is duplicated, split or out of order."""
+"""Turn row events into changes: at most one for each key and commit_ts, whatever is duplicated, split or out of order."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -33,8 +33,8 @@ def split_key_changes(events: DataFrame) -> DataFrame:
     """Split each update that changes the key into a delete of the old key and an insert of the new one.
 
     In: row events with `key` and, if an update changes it, `key_before`.
-    Out: one row a piece, with the same columns but `key_before`, and `piece_op` STRING, `piece` INT (the order of the
-    pieces) and `weight` INT, whose sum over the pieces of an event is 1.
+    Out: one row for each piece, with the same columns but `key_before`, and `piece_op` STRING, `piece` INT (the order of
+    the pieces) and `weight` INT, whose sum over the pieces of an event is 1.
     """
 
     def piece(key: Column, op: Column, weight: int) -> Column:
@@ -53,8 +53,8 @@ def split_key_changes(events: DataFrame) -> DataFrame:
 def add_copies(split: DataFrame, *, has_unkeyed: bool) -> DataFrame:
     """Add `copy` INT: the number of a change among the equal changes of a table without a key, from 1 (deletes: from -1).
 
-    Of tables with a key it is 0. A restarted changefeed sends the stream from an earlier commit_ts on. The numbers begin at
-    1 in each such pass over the stream, so that the first copy of one pass is a duplicate of the first copy of another.
+    It is 0 in tables with a key. A restarted changefeed sends the stream from an earlier commit_ts on. The numbers begin
+    at 1 in each such pass over the stream, so that the first copy of one pass is a duplicate of the first copy of another.
 
     Args:
         split: the pieces of `split_key_changes`.
@@ -81,8 +81,8 @@ def merge_changes(split: DataFrame, *, joins_pairs: bool = True) -> DataFrame:
     """Merge duplicates into one change and, if `joins_pairs`, a delete and an insert of one commit_ts into one update.
 
     In: the pieces of `split_key_changes` with `copy`.
-    Out: one row a (database, table, key, copy, commit_ts), or two for a pair that is not joined: `END_STATE_COLUMNS` of the
-    piece with the state after the change (of duplicates the first in Kafka), `before` STRING (as `row_before`), `op`,
+    Out: one row for each (database, table, key, copy, commit_ts), or two for a pair that is not joined: `END_STATE_COLUMNS`
+    of the piece with the state after the change (of duplicates the first in Kafka), `before` STRING (as `row_before`), `op`,
     `ordinal` INT, `events` INT (how many events the change stands for) and `repeats` BIGINT (how many duplicates were
     dropped).
     """

@@ -1,4 +1,4 @@
-"""Deduplication in feeds without watermarks, key by key and, within a partition, in the order of the offsets.
+"""Deduplicate the events of feeds without watermarks, key by key and, within a partition, in the order of the offsets.
 
 Source clocks label changes and never order them. A change that was never seen is applied. A change that was seen is a
 duplicate, with one exception if only its content shows that it was seen: a row may go to and fro within one tick of the
@@ -76,8 +76,8 @@ def judge_pieces(
         row_ends: the statements that ended all rows of a table.
 
     Returns:
-        One row a key: database, table, key; `key_names` STRING, as `_add_identity`; `pieces` ARRAY<STRUCT>, the new ones;
-        `applied` ARRAY<STRUCT>, the changes of earlier releases; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats
+        One row for each key: database, table, key; `key_names` STRING, as `_add_identity`; `pieces` ARRAY<STRUCT>, the new
+        ones; `applied` ARRAY<STRUCT>, the changes of earlier releases; `kept` ARRAY<STRUCT<at INT, commit_ts BIGINT, repeats
         INT>>, the pieces that are applied, in order, each with its index in `pieces`, a commit_ts that never falls, and the
         number of row events that duplicate it; `repeated` ARRAY<STRUCT<at INT, repeats INT>>, the indexes in `applied` of
         the changes that have duplicates; `lost` ARRAY<INT>, the indexes of the pieces that are neither; `unseen` INT, how
@@ -125,7 +125,7 @@ def _add_prior(by_key: DataFrame, prior: DataFrame, *, by_position: bool) -> Dat
     """Add the state that earlier releases left: `applied`, `was_replaying` BOOLEAN and `table_newest` BIGINT.
 
     Args:
-        by_key: one row a key.
+        by_key: one row for each key.
         prior: as in `judge_pieces`.
         by_position: as in `judge_pieces`.
     """

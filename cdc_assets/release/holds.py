@@ -1,4 +1,4 @@
-"""The list of holds: which tables are blocked, from which position on, and why."""
+"""Keep the list of holds: which tables are blocked, from which position on, and why."""
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -75,7 +75,7 @@ def find_retried_holds(
 
 
 def _has_moved(hold: Hold, refused: Refused | None) -> bool:
-    """Return whether the type check refuses the table no longer, or from a later position on."""
+    """Return whether the type check no longer refuses the table, or refuses it from a later position on."""
     return refused is None or (refused.batch > hold.batch if hold.batch else refused.commit_ts > hold.since)
 
 
@@ -86,7 +86,7 @@ def add_statement_holds(
     gate: Gate,
     explain: Callable[[DdlEvent, set[QualifiedName]], str | None],
 ) -> list[Hold]:
-    """Return the list of holds, one a table, with those that DDL events add.
+    """Return the list of holds, one for each table, with those that DDL events add.
 
     A statement that waits for a decision holds all tables that it names, from its own position on. So does a statement that
     names a table which is already held there, because the statement may move rows of that table to the others.
@@ -123,7 +123,7 @@ def add_statement_holds(
 
 
 def keep_earliest(holds: Iterable[Hold], axis: Axis) -> list[Hold]:
-    """Return one hold a table, the one with the lowest position."""
+    """Return one hold for each table: the one with the lowest position."""
     earliest: dict[QualifiedName, Hold] = {}
     for hold in holds:
         name = hold.database, hold.table

@@ -1,4 +1,4 @@
-"""Late row events: those below the released watermark, which are duplicates of released changes or were never seen."""
+"""Classify late row events, which are below the released watermark: duplicates of released changes, or never seen."""
 
 from dataclasses import dataclass, field
 from typing import Any

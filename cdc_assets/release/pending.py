@@ -1,4 +1,4 @@
-"""Which of the events in change_events are pending."""
+"""Tell pending events of change_events from others."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F

@@ -1,13 +1,17 @@
-"""Scans of tables in incremental snapshots of a source's connector (Debezium): rows that a complete scan lacks were deleted.
+"""Follow table scans in incremental snapshots of a source's connector (Debezium).
 
-The connector reads a table in chunks while it reads the binlog. If the binlog changes a row meanwhile, the connector sends
-the change and no read of the row. Its notifications state when the snapshot began and when the scan of each table ended. All
-that it sends in between has Kafka times in between, in whatever topics and partitions, and whichever run ingests it. So a
-row that existed at that time has a read or a change among these events. A row of before without one was deleted; and a row
-whose first one is an INSERT was deleted and came back.
+Rows that a complete scan lacks were deleted.
 
-Notifications are rare, and all of them are read whenever new ones come. A connector that stops within a snapshot continues
-it and sends some events again, notifications included. So the earliest beginning counts, and the latest end.
+The connector reads a table in chunks while it reads the binlog. If the binlog changes a row meanwhile, the
+connector sends the change and no read of the row. Its notifications state when the snapshot began and when the scan
+of each table ended. All events that it sends in between have Kafka times in between, in whatever topics and
+partitions, and whichever run ingests them. So a row that existed at that time has a read or a change among these
+events. An earlier row without such an event was deleted. A row whose first event is an INSERT was deleted and
+inserted again.
+
+Notifications are rare, and all of them are read whenever new ones come. A connector that stops within a snapshot
+continues it and sends some events again, notifications included. So the earliest beginning counts, and the latest
+end.
 """
 
 import json

@@ -1,15 +1,15 @@
-"""Complete transactions only, for feeds with a connector's transaction markers (Debezium's topic `<prefix>.transaction`).
+"""Release complete transactions only, for feeds with a connector's transaction markers (topic `<prefix>.transaction`).
 
-The END marker of a transaction states how many events it has in each table. A connector sends one transaction after the
-other, and all markers are in one partition, so the markers are in the order of the binlog. A release ends before the first
-transaction that is incomplete. In each partition of the tables this is an offset, and all events from this offset on are
-held back, so that no key gets a later change before an earlier one.
+The END marker of a transaction states how many events it has in each table. A connector sends one transaction after
+the other, and all markers are in one partition, so the markers are in the order of the binlog. A release ends
+before the first transaction that is incomplete. In each partition of the tables this is an offset, and all events
+from this offset on are held back, so that no key gets a later change before an earlier one.
 
-A transaction with a BEGIN and no END is waited for only until a later transaction ends: connectors begin some for DDL and
-never end them. Events that an END counts are waited for only until each partition of their table has events of a later
-transaction: an event that has not come by then was compacted away or is in quarantine. Of a transaction without markers,
-nothing is waited for once a partition has, after its events, those of a transaction that has ended: Kafka has deleted the
-markers.
+A release waits for a transaction with a BEGIN and no END only until a later transaction ends, because connectors
+begin some for DDL and never end them. It waits for the events that an END counts only until each partition of their
+table has events of a later transaction: an event that has not come by then was compacted away or is in quarantine.
+It stops waiting for a transaction without markers when a partition has, after its events, events of a transaction
+that has ended: Kafka has deleted the markers.
 """
 
 from collections.abc import Callable

@@ -87,7 +87,7 @@ class WatermarkGate(Gate):
         read_released: ReadReleased,  # noqa: ARG002 -- below the watermark nothing is released twice
         facts: WindowFacts,
     ) -> tuple[DataFrame, LateEvents | None]:
-        """Return one change a key and commit_ts, or a delete and an insert."""
+        """Return one change for each key and commit_ts, or a delete and an insert."""
         split = add_copies(split_key_changes(events), has_unkeyed=facts.has_unkeyed)
         return merge_changes(split, joins_pairs=self._joins_pairs), None
 

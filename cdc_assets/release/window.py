@@ -1,4 +1,4 @@
-"""The row events of a run in groups, which one aggregation gives, and their counts by what a release made of them."""
+"""Group the row events of a run in one aggregation, and count them by what a release made of them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The steps of the pipeline: one module a stage, in one ordered list."""
+"""Run the steps of the pipeline: one module or folder for each stage, in one ordered list."""
 
 from typing import Any, Protocol
 

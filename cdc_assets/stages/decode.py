@@ -146,7 +146,7 @@ def _with_contradictions(lake: Lakehouse, cursor: EventsCursor, staged: Staged) 
 
 
 def _quarantine(lake: Lakehouse, feed: Feed, undecodable: Staged, after: int, through: int) -> int:
-    """Copy undecodable events into quarantine with their records' keys and values; return how many it holds then.
+    """Copy undecodable events into quarantine with their records' keys and values; return their number in quarantine.
 
     If a record looks as if it were written under other settings, its message names these settings.
     """

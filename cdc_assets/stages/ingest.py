@@ -245,7 +245,7 @@ def _as_raw_records(records: DataFrame, feed: Feed, batch: int) -> DataFrame:
 
 
 def _quarantine_losses(lake: Lakehouse, spark: SparkSession, lost: Iterable[Loss], batch: int) -> int:
-    """Quarantine one row a partition that lost records, with its first lost offset; return the rows in quarantine."""
+    """Quarantine the first lost offset of each partition that lost records; return the number of rows in quarantine."""
     rows = [
         {
             "batch": batch,

@@ -1,4 +1,4 @@
-"""Open rows whose parent row is gone, in the histories of the tables that a run of the stage history changed."""
+"""Find open rows whose parent row has ended, in the histories of the tables that a run of the stage history changed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,11 +23,11 @@ _COLUMNS = ("database", "table", "sequence", "primary_key", "foreign_keys", "act
 def find_missing_parents(
     lake: Lakehouse, feed: Feed, reports: Sequence[TableReport], had_missing: Callable[[Name], bool]
 ) -> dict[Name, MissingParents]:
-    """Return the open rows without a parent of each table whose foreign keys change rows, and that a run may have affected.
+    """Return the open rows without a parent of each table that a run may have affected by foreign keys.
 
-    A table is examined if the run wrote ended versions of a parent; and if the run wrote the table itself, and it had such
-    rows before: the comparison reads all open rows. TiDB writes row events of what foreign keys do, and did not enforce them
-    in earlier versions, so its tables are not examined.
+    A table is examined if the run wrote ended versions of a parent; or if the run wrote the table itself, and it
+    had such rows before: the comparison reads all open rows. TiDB writes row events for what foreign keys do, and
+    did not enforce them in earlier versions, so its tables are not examined.
 
     Args:
         lake: the feed's tables.

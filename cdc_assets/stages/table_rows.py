@@ -1,4 +1,4 @@
-"""Read what row events show of tables, for the stage table_schemas: their names, first columns and keys."""
+"""Read what row events show about tables, for the stage table_schemas: their names, first columns and keys."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a webhook is told of runs, in a server of its own."""
+"""Post failed checks and runs to a webhook, a server of the test."""
 
 import json
 from collections.abc import Iterator
@@ -46,11 +46,11 @@ def broken() -> None:
 
 
 class Webhook(HTTPServer):
-    """Keeps what it is told, and answers with `status`."""
+    """Records the posts, and answers with `status`."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.status = 200
 
     @property
@@ -63,12 +63,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.told.append({"path": self.path, "body": json.loads(body)})
+        self.server.received.append({"path": self.path, "body": json.loads(body)})
         self.send_response(self.server.status)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing on the tests' output."""
+        """Write nothing to the output of the tests."""
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def webhook() -> Iterator[Webhook]:
 
 
 def tick(address: str, instance: DagsterInstance, done: ExecuteInProcessResult) -> None:
-    """What the daemon does after a run: evaluate the sensor of its status."""
+    """Evaluate the sensor of a run's status, as the daemon does after the run."""
     sensors = {sensor.name: sensor for sensor in alerts.build(address)}
     event = done.get_run_success_event() if done.success else done.get_run_failure_event()
     name = "alert_on_failed_checks" if done.success else "alert_on_failed_runs"
@@ -95,20 +95,20 @@ def tick(address: str, instance: DagsterInstance, done: ExecuteInProcessResult) 
     sensor(context if done.success else context.for_run_failure())
 
 
-def test_failed_checks_and_failed_runs_are_told_and_nothing_else(webhook: Webhook) -> None:
+def test_only_failed_checks_and_failed_runs_are_posted(webhook: Webhook) -> None:
     with DagsterInstance.ephemeral() as instance:
         runs = [materialize([each], instance=instance, raise_on_error=False) for each in (checked, quiet, broken)]
         for done in runs:
             tick(webhook.address, instance, done)
-    assert [each["path"] for each in webhook.told] == ["/secret", "/secret"]
-    first, second = (each["body"]["text"].splitlines() for each in webhook.told)
+    assert [each["path"] for each in webhook.received] == ["/secret", "/secret"]
+    first, second = (each["body"]["text"].splitlines() for each in webhook.received)
     assert first[0] == f"1 checks failed in the run {runs[0].run_id} of __ephemeral_asset_job__."
     assert first[1:] == ["shop/history: error: broke"]
     assert second[0] == f"The run {runs[2].run_id} of __ephemeral_asset_job__ failed."
     assert second[1:] == ["shop__broken: RuntimeError: do this"]
 
 
-def test_a_webhook_that_does_not_take_it_fails_the_tick_and_its_address_is_not_told(webhook: Webhook) -> None:
+def test_a_refused_post_fails_the_tick_and_hides_the_address(webhook: Webhook) -> None:
     webhook.status = 500
     with DagsterInstance.ephemeral() as instance:
         done = materialize([broken], instance=instance, raise_on_error=False)
@@ -118,6 +118,6 @@ def test_a_webhook_that_does_not_take_it_fails_the_tick_and_its_address_is_not_t
             chain: list[BaseException] = [raised.value]
             while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
                 chain.append(cause)
-            told = " ".join(map(str, chain))
-            assert why in told
-            assert "secret" not in told
+            chain_text = " ".join(map(str, chain))
+            assert why in chain_text
+            assert "secret" not in chain_text

@@ -1,8 +1,8 @@
-"""The job as a user runs it: the `dagster` command, `cdc-assets run`, and the web server, each in processes of their own.
+"""Run the job as a user does: `dagster`, `cdc-assets run` and the web server, each in a process of its own.
 
-One story, told once (a process with a Spark session takes its time), and looked at by many tests: a first run; a second
-with nothing new, where no JVM can start; one stopped by a broken type mapping; one, launched in the web server, after
-`type_mapping: warn`; and the audit.
+One story is run once, because a process with a Spark session takes long, and many tests look at it: a first run; a
+second run without new records, where no JVM can start; a run that a broken type mapping stops; a run from the web
+server after `type_mapping: warn`; and the audit.
 """
 
 import json
@@ -31,7 +31,7 @@ JOB = [sys.executable, "-m", "dagster", "job", "execute", "-m", "cdc_assets.defi
 RUN = [sys.executable, "-m", "cdc_assets", "run"]
 SESSION = [sys.executable, "-c", "from cdc_assets.spark.session import spark_session; spark_session()"]
 ORDERS, ODD = Rows("shop", "orders"), Rows("shop", "注文 a.b")
-# The document's codes of bigint and varchar, and one that is varchar's by no document.
+# The document's codes of bigint and varchar, and a code that no document has for varchar.
 CODES, WRONG = {"id": -5, "v": 12}, {"id": -5, "v": 3}
 
 FEEDS = """
@@ -46,7 +46,7 @@ feeds:
 
 @dataclass
 class Story:
-    """What each chapter left: exit codes and output of the processes, commits below the lakehouse, answers of GraphQL."""
+    """What each chapter left: exit codes and outputs of the processes, commits of the lakehouse, answers of GraphQL."""
 
     home: Path
     server: str = ""
@@ -58,7 +58,7 @@ class Story:
 
     @property
     def server_log(self) -> str:
-        """What the web server, and the runs that it launched, have said."""
+        """Return the log of the web server and of the runs that it launched."""
         return (self.home / LOG).read_text()
 
     def feeds(self, mapping: str) -> None:
@@ -83,19 +83,19 @@ class Story:
 
     def count(self, chapter: str) -> None:
         root = self.home / "lake"
-        found: dict[str, int] = {}
+        commit_counts: dict[str, int] = {}
         for commit in root.glob("**/_delta_log/*.json"):
             table = str(commit.parent.parent.relative_to(root))
-            found[table] = found.get(table, 0) + 1
-        self.commits[chapter] = found
+            commit_counts[table] = commit_counts.get(table, 0) + 1
+        self.commits[chapter] = commit_counts
 
     def ask(self, query: str, **variables: Any) -> Any:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.server}/graphql", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            told = json.load(answer)
-        assert "errors" not in told, told
-        return told["data"]
+            answered = json.load(answer)
+        assert "errors" not in answered, answered
+        return answered["data"]
 
     def launch(self, chapter: str, job: str) -> None:
         """Launch a run in the web server, as its button does, and wait for its end."""
@@ -103,9 +103,9 @@ class Story:
             "selector": {"repositoryLocationName": "cdc_assets", "repositoryName": "__repository__", "jobName": job},
             "runConfigData": {},
         }
-        told = self.ask(LAUNCH, params=params)["launchRun"]
-        assert told["__typename"] == "LaunchRunSuccess", told
-        self.runs[chapter] = told["run"]["runId"]
+        launched = self.ask(LAUNCH, params=params)["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        self.runs[chapter] = launched["run"]["runId"]
         for _ in range(2000):
             status = self.ask(STATUS, run=self.runs[chapter])["runOrError"]["status"]
             if status in {"SUCCESS", "FAILURE", "CANCELED"}:
@@ -151,57 +151,57 @@ def first_records() -> Stream:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    told = Story(tmp_path_factory.mktemp("project"))
-    (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
-    told.feeds("block")
+    story = Story(tmp_path_factory.mktemp("project"))
+    (story.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
+    story.feeds("block")
     stream = first_records()
-    told.snapshot("1.jsonl", stream.records)
-    told.execute("first", JOB)
-    told.execute("second", RUN, **no_java(told.home))
-    told.execute("unstarted", SESSION, **no_java(told.home))
+    story.snapshot("1.jsonl", stream.records)
+    story.execute("first", JOB)
+    story.execute("second", RUN, **no_java(story.home))
+    story.execute("unstarted", SESSION, **no_java(story.home))
     before = len(stream.records)
     stream.send(coded(ORDERS.insert(tso(210), 4, "wrong code"), WRONG), 1)
     stream.send(coded(ODD.update(tso(220), 7, "still odd", old="odd")), 0)
     stream.watermark(tso(300))
-    told.snapshot("2.jsonl", stream.records[before:])
-    told.execute("held", [*RUN, "shop", "--strict"])
-    told.feeds("warn")
-    # As if no run had kept what tables there are.
-    (told.home / ".cdc_state/shop.json").unlink()
-    with serve(told):
-        told.answers["unknown"] = told.ask(ASSETS)["assetNodes"]
-        told.launch("fixed", "cdc_pipeline")
-        told.launch("audit", "audit")
-        nodes = told.ask(ASSETS)["assetNodes"]
-        told.answers["assets"] = [node for node in nodes if node["assetKey"]["path"][1] != "source"]
-        yield told
+    story.snapshot("2.jsonl", stream.records[before:])
+    story.execute("held", [*RUN, "shop", "--strict"])
+    story.feeds("warn")
+    # Without a table list, as before the first run.
+    (story.home / ".cdc_state/shop.json").unlink()
+    with serve(story):
+        story.answers["unknown"] = story.ask(ASSETS)["assetNodes"]
+        story.launch("fixed", "cdc_pipeline")
+        story.launch("audit", "audit")
+        nodes = story.ask(ASSETS)["assetNodes"]
+        story.answers["assets"] = [node for node in nodes if node["assetKey"]["path"][1] != "source"]
+        yield story
 
 
 class serve:  # noqa: N801 -- a context manager
-    """What `make ui` starts, on a free port of the loopback: web server and daemon, with the project's workspace file."""
+    """Run what `make ui` starts, on a free port: web server and daemon, with the project's workspace file."""
 
-    def __init__(self, told: Story) -> None:
-        self.told = told
+    def __init__(self, story: Story) -> None:
+        self.story = story
 
     def __enter__(self) -> None:
-        self.told.server, self.process = start_web_server(self.told.home)
+        self.story.server, self.process = start_web_server(self.story.home)
 
     def __exit__(self, *_: object) -> None:
-        # With all that it has started: to stop one after the other takes seconds, and no test looks at them any more.
+        # Kill the server with its children: stopping them one by one takes seconds.
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 @pytest.fixture
 def node(story: Story) -> Callable[..., dict[str, Any]]:
-    """An asset as GraphQL tells it at the story's end: its metadata by label, its checks by name."""
+    """Return an asset as GraphQL shows it at the story's end, with metadata by label and checks by name."""
 
     def find(*path: str) -> dict[str, Any]:
-        (found,) = [n for n in story.answers["assets"] if n["assetKey"]["path"] == list(path)]
-        (newest,) = found["assetMaterializations"]
+        (asset,) = [n for n in story.answers["assets"] if n["assetKey"]["path"] == list(path)]
+        (newest,) = asset["assetMaterializations"]
         entries = {e["label"]: e for e in newest["metadataEntries"]}
-        checks = {c["name"]: c for c in found["assetChecksOrError"]["checks"]}
-        return {**found, "run": newest["runId"], "entries": entries, "checks": checks}
+        checks = {c["name"]: c for c in asset["assetChecksOrError"]["checks"]}
+        return {**asset, "run": newest["runId"], "entries": entries, "checks": checks}
 
     return find
 
@@ -225,7 +225,7 @@ def test_the_first_run_ends_well_and_writes_every_table(story: Story) -> None:
 
 
 def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
-    # Tables are written at once: which is done first is not known.
+    # Tables are written at the same time, so their order is not fixed.
     log = re.sub(r"\([12] of 2\)", "(N of 2)", story.outputs["first"])
     for line in (
         "raw_records/shop: 1 files, 7 lines, 7 records ingested, 0 lines quarantined, ",
@@ -233,8 +233,8 @@ def test_each_stage_logs_a_line_with_counts_and_seconds(story: Story) -> None:
         "released_changes/shop: 4 released, 0 duplicate, 0 late, 1 pending, 0 DDL, ",
         "history/shop shop.orders (N of 2): 3 changes, 3 versions opened, 0 closed, 2 rows current, ",
     ):
-        (found,) = [text for text in log.splitlines() if line in text]
-        assert found.endswith(" s")
+        (logged,) = [text for text in log.splitlines() if line in text]
+        assert logged.endswith(" s")
 
 
 def test_a_second_run_commits_nothing_and_says_so(story: Story) -> None:
@@ -243,7 +243,7 @@ def test_a_second_run_commits_nothing_and_says_so(story: Story) -> None:
     assert "No new records: nothing was ingested, and no Delta table got a commit." in story.outputs["second"]
 
 
-def test_a_run_without_news_starts_no_jvm(story: Story) -> None:
+def test_a_run_without_new_records_starts_no_jvm(story: Story) -> None:
     assert story.codes["unstarted"] != 0  # in this environment none can start
     assert story.codes["second"] == 0, story.outputs["second"][-3000:]
 
@@ -268,12 +268,12 @@ def test_the_summary_has_counts_watermark_and_history(story: Story) -> None:
     assert lines[-1].startswith("Runs, checks and metadata: `cdc-assets ui`")
 
 
-def test_a_broken_type_mapping_holds_its_table_alone(story: Story) -> None:
-    # The job went on: `--strict` alone makes the command fail.
+def test_a_broken_type_mapping_blocks_only_its_table(story: Story) -> None:
+    # The job succeeded: only `--strict` makes the command fail.
     assert story.codes["held"] == 1, story.outputs["held"][-3000:]
     assert "The job" not in story.outputs["held"]
     moved = {table for table, n in story.commits["held"].items() if n > story.commits["second"][table]}
-    # What orders had pending lies before the record with the wrong code.
+    # The pending event of orders is before the record with the wrong code.
     assert moved == {
         "raw_records/shop",
         "change_events/shop",
@@ -312,7 +312,7 @@ def test_after_the_fix_the_run_goes_on_and_nothing_is_lost(story: Story, spark: 
     ]
 
 
-def test_a_run_launched_in_the_web_server_materialises_what_has_news_and_nothing_is_stale(
+def test_a_run_launched_in_the_web_server_materialises_what_changed_and_nothing_is_stale(
     story: Story, node: Callable[..., dict[str, Any]]
 ) -> None:
     names = ["raw_records", "change_events", "table_schemas", "type_observations", "released_changes", "history"]
@@ -320,13 +320,13 @@ def test_a_run_launched_in_the_web_server_materialises_what_has_news_and_nothing
     paths = [[name] for name in names] + [["history", "shop", "orders"], ["history", "shop", "注文 a.b"]]
     assert len(story.answers["assets"]) == len(paths)
     for path in paths:
-        found = node("shop", *path)
-        assert found["groupName"] == "shop"
-        assert found["staleStatus"] == "FRESH"
-        # The other table was not held, and had nothing new any more; nor had the stages before the types' verdicts.
+        asset = node("shop", *path)
+        assert asset["groupName"] == "shop"
+        assert asset["staleStatus"] == "FRESH"
+        # The other table was not blocked and had nothing new; nor had the stages before the types.
         stages = (["type_observations"], ["released_changes"], ["history"], ["quarantine"])
         touched = path in (*stages, ["history", "shop", "orders"])
-        assert (found["run"] == story.runs["fixed"]) == touched, path
+        assert (asset["run"] == story.runs["fixed"]) == touched, path
 
 
 def test_tables_that_a_run_meets_are_assets_in_the_web_server_that_is_running(
@@ -338,7 +338,7 @@ def test_tables_that_a_run_meets_are_assets_in_the_web_server_that_is_running(
     assert node("shop", "history", "shop", "注文 a.b")["checks"]
 
 
-def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, Any]]) -> None:
+def test_metadata_has_dagsters_own_keys(node: Callable[..., dict[str, Any]]) -> None:
     orders = node("shop", "history", "shop", "orders")["entries"]
     assert orders["dagster/row_count"]["intValue"] == 5
     assert orders["current_rows"]["intValue"] == 4
@@ -347,7 +347,7 @@ def test_metadata_stands_under_dagsters_own_keys(node: Callable[..., dict[str, A
     assert (columns["id"]["type"], columns["v"]["type"]) == ("bigint", "string")
     assert (columns["id"]["description"], columns["v"]["description"]) == ("bigint", "varchar")
     assert "null while open" in columns["_cdc_to_ts"]["description"]
-    # Our own columns come from none of the source's.
+    # The project's own columns have no source column.
     assert orders["dagster/column_lineage"]["lineage"] == [
         {
             "columnName": column,
@@ -372,9 +372,9 @@ def test_a_warning_mapping_shows_the_record_and_lets_the_rest_pass(node: Callabl
     checks = node("shop", "type_observations")["checks"]
     mapping = checks["jdbc_type_mapping"]
     assert mapping["blocking"] is False
-    told = mapping["executionForLatestMaterialization"]["evaluation"]
-    assert (told["success"], told["severity"]) == (False, "WARN")
-    (violations,) = [e["table"]["records"] for e in told["metadataEntries"] if e["label"] == "violations"]
+    evaluation = mapping["executionForLatestMaterialization"]["evaluation"]
+    assert (evaluation["success"], evaluation["severity"]) == (False, "WARN")
+    (violations,) = [e["table"]["records"] for e in evaluation["metadataEntries"] if e["label"] == "violations"]
     (broken,) = [json.loads(r) for r in violations]
     assert (broken["topic"], broken["partition"], broken["offset"]) == ("shop_changes", 1, 3)
     assert (broken["table"], broken["column"], broken["jdbc_code"]) == ("orders", "v", "3 (DECIMAL)")
@@ -383,10 +383,10 @@ def test_a_warning_mapping_shows_the_record_and_lets_the_rest_pass(node: Callabl
     assert not failed(node("shop", "change_events")["checks"]["conservation"])
 
 
-def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_checks(
+def test_every_check_keeps_its_last_verdict_and_the_audit_evaluates_the_same_checks(
     story: Story, node: Callable[..., dict[str, Any]]
 ) -> None:
-    """Whatever run it is of; none is shown as skipped."""
+    """The verdict may be of any run; no check is shown as skipped."""
     assert story.outputs["audit"] == "SUCCESS", story.server_log[-3000:]
     assert story.commits["audit"] == story.commits["fixed"]
     audited = 0
@@ -399,8 +399,8 @@ def test_every_check_keeps_its_last_verdict_and_the_audit_tells_of_the_same_chec
                 continue
             assert run["status"] == ("FAILED" if failed(check) else "SUCCEEDED")
             # No CREATE TABLE is among the records.
-            wanted = name in {"jdbc_type_mapping", "history_complete"}
-            assert failed(check) == wanted, (path, name, run["evaluation"]["description"])
+            should_fail = name in {"jdbc_type_mapping", "history_complete"}
+            assert failed(check) == should_fail, (path, name, run["evaluation"]["description"])
             audited += run["runId"] == story.runs["audit"]
             # `type_mapping: warn` holds for the audit, too.
             assert not failed(check) or run["evaluation"]["severity"] == "WARN"
@@ -425,7 +425,7 @@ def test_the_web_server_starts_without_warnings(story: Story) -> None:
             id="the graph of a feed",
         ),
         pytest.param(
-            # The last run with news of it was the one before the last.
+            # The last run that materialised it was the one before the last.
             "assets/shop/raw_records?view=overview",
             ["2 partitions of 1 topics are held up to their offsets; offsets left for later runs: 0; losses: 0"],
             id="an asset after a run without news",
@@ -456,15 +456,15 @@ def test_a_person_sees_the_page_that_a_run_has_made(story: Story, page: Page) ->
 
 @pytest.mark.parametrize("command", [JOB, RUN], ids=["dagster", "run"])
 def test_a_wrong_feeds_file_is_one_line_with_file_path_and_allowed_values(tmp_path: Path, command: list[str]) -> None:
-    told = Story(tmp_path)
+    story = Story(tmp_path)
     (tmp_path / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
-    told.feeds("ignore")
-    told.execute("wrong", command)
-    assert told.codes["wrong"] != 0
+    story.feeds("ignore")
+    story.execute("wrong", command)
+    assert story.codes["wrong"] != 0
     line = (
         f'{tmp_path}/feeds.yaml: feeds.shop.type_mapping: found "ignore"; allowed: block, warn, or a mapping of patterns '
         "database.table to these"
     )
-    lines = told.outputs["wrong"].splitlines()
+    lines = story.outputs["wrong"].splitlines()
     assert lines[-1].removeprefix("cdc_assets.config.FeedsError: ") == line
     assert len(lines) < 6  # a notice of the dagster command's own, or two, and no traceback

@@ -1,4 +1,4 @@
-"""Every column that is the project's own has its meaning on the asset's page; a source's columns have none of ours."""
+"""Check that every column of the project has a description on the asset's page, and that source columns have none."""
 
 from pathlib import Path
 
@@ -21,26 +21,26 @@ HISTORY_COLUMNS = [*CDC_COLUMNS, COPY]
 
 
 @pytest.mark.parametrize("table", LAKE.stage_tables, ids=lambda table: table.name)
-def test_every_column_of_ours_is_explained(table: LakeTable) -> None:  # type: ignore[type-arg]
-    """On the page, too, and whether the table is there yet or not."""
+def test_every_column_of_the_project_is_described(table: LakeTable) -> None:  # type: ignore[type-arg]
+    """The page has the descriptions whether the table exists or not."""
     for column in describe_table(table)["dagster/column_schema"].columns:
         assert len(column.description or "") > 5, column.name
 
 
-def test_every_column_of_a_history_that_is_ours_is_explained() -> None:
+def test_every_column_of_the_project_in_a_history_is_described() -> None:
     for column in describe_columns(StructType(HISTORY_COLUMNS)).columns:
         assert len(column.description or "") > 5, column.name
 
 
-def test_a_table_that_is_there_tells_what_its_columns_mean(tmp_path: Path) -> None:
-    """As Delta keeps it, for whoever reads the table with other tools."""
+def test_an_existing_table_describes_its_columns(tmp_path: Path) -> None:
+    """Delta keeps the descriptions for readers with other tools."""
     for table in Lakehouse(never, str(tmp_path), "f").stage_tables:
         planned = describe_table(table)["dagster/column_schema"]
         table.create()
         assert describe_table(table)["dagster/column_schema"] == planned
 
 
-def test_a_source_column_is_never_explained_as_one_of_ours() -> None:
+def test_a_source_column_never_has_a_description_of_the_project() -> None:
     assert all(column.name.startswith(RESERVED) for column in HISTORY_COLUMNS)
     assert not history_name(CDC_COLUMNS[0].name).startswith(RESERVED)
     (shown,) = describe_columns(StructType([StructField("commit_ts", LongType())])).columns

@@ -1,4 +1,4 @@
-"""The job as a user runs it, on a broker that wants a password: nothing that it leaves anywhere shows the password."""
+"""Run the job as a user does, on a broker with a password: nothing that it leaves anywhere shows the password."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ spark:
 
 @pytest.fixture(scope="module")
 def secured(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker that takes the user `reader` only, with a topic of two changes and a watermark."""
+    """A broker that accepts only the user `reader`, with a topic of two changes and a watermark."""
     running = TestBroker(tmp_path_factory.mktemp("secured") / "broker", ("reader", PASSWORD))
     client = Client(spark, running)
     client.create("shop", 2)
@@ -63,7 +63,7 @@ def execute(home: Path, password: str, **more: str) -> "subprocess.CompletedProc
 
 
 def test_no_secret_is_left_anywhere(secured: TestBroker, spark: SparkSession, tmp_path: Path) -> None:
-    """In no log, no event log, no metadata in Dagster's storage, no Delta table, and in no message of a failure."""
+    """No log, event log, metadata, Delta table or error message has the password."""
     (tmp_path / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
     (tmp_path / "events").mkdir()
     (tmp_path / "feeds.yaml").write_text(FEEDS.format(servers=secured.servers, events=tmp_path / "events"))
@@ -74,7 +74,7 @@ def test_no_secret_is_left_anywhere(secured: TestBroker, spark: SparkSession, tm
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     history = Lakehouse(lambda: spark, str(tmp_path / "lake"), "shop").history("shop", "orders").read(spark)
     assert sorted((r["id"], r["v"]) for r in history.collect()) == [(1, "a"), (2, "b")]
-    idle = execute(tmp_path, PASSWORD, **no_java(tmp_path))  # without news there is nothing that needs a JVM
+    idle = execute(tmp_path, PASSWORD, **no_java(tmp_path))  # a run without new records needs no JVM
     assert idle.returncode == 0, (idle.stdout + idle.stderr)[-3000:]
     assert any((tmp_path / "events").iterdir())
     written = [p for p in tmp_path.rglob("*") if p.is_file()]

@@ -1,4 +1,4 @@
-"""What a run tells Dagster: of what has news, and of nothing else."""
+"""Materialise in Dagster what a run changed, and nothing else."""
 
 import pytest
 from dagster import AssetCheckKey, AssetKey, ExecuteInProcessResult
@@ -34,7 +34,7 @@ def first_records() -> Stream:
 
 @pytest.fixture
 def both(job: Job) -> Job:
-    """Two feeds with the same records."""
+    """The job over two feeds with the same records."""
     for feed in ("shop", "crm"):
         job.add(feed, first_records().records, f"{feed}1.jsonl")
     return job
@@ -44,7 +44,7 @@ def names(done: ExecuteInProcessResult) -> list[tuple[str, ...]]:
     return [(*each.asset_key.path, each.check_name) for each in evaluated(done)]
 
 
-def test_a_run_without_news_materialises_nothing_and_repeats_the_verdicts_on_planned_checks(both: Job) -> None:
+def test_a_run_without_new_records_materialises_nothing_and_repeats_its_verdicts(both: Job) -> None:
     first = both.run()
     assert first.success
     table = ("history", "shop", "orders")
@@ -62,16 +62,18 @@ def test_a_run_without_news_materialises_nothing_and_repeats_the_verdicts_on_pla
     assert idle.success
     assert materialised(idle) == []
     assert [page.stat().st_mtime_ns for page in pages] == made
-    # Time goes on without news.
+    # Time passes without new records.
     assert sorted(names(idle)) == sorted([stale, *((feed, *check) for feed in ("shop", "crm") for check in PLANNED)])
     assert both.verdicts() == verdicts
-    first_said = {(*e.asset_key.path, e.check_name): (e.passed, e.severity, e.description) for e in evaluated(first)}
+    first_evaluations = {
+        (*e.asset_key.path, e.check_name): (e.passed, e.severity, e.description) for e in evaluated(first)
+    }
     for each in evaluated(idle):
         if (name := (*each.asset_key.path, each.check_name)) != stale:
-            assert (each.passed, each.severity, each.description) == first_said[name]
+            assert (each.passed, each.severity, each.description) == first_evaluations[name]
 
 
-def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> None:
+def test_the_next_run_reports_what_a_killed_run_committed(both: Job) -> None:
     assert both.run().success
     stream = first_records()
     stream.send(ROWS.insert(tso(30), 2, "b"))
@@ -83,8 +85,8 @@ def test_what_a_run_had_done_that_was_killed_is_told_by_the_next(both: Job) -> N
         stage.run(lake, feed)
     done = both.run()
     assert done.success
-    told = [("shop", name) for name in STAGES] + [("shop", "history", "shop", "orders")]
-    assert sorted(materialised(done)) == sorted(told)
+    expected_assets = [("shop", name) for name in STAGES] + [("shop", "history", "shop", "orders")]
+    assert sorted(materialised(done)) == sorted(expected_assets)
     assert materialised(both.run()) == []
     # After two releases there is something to draw; the page has it, and the asset.
     assert "<svg" in (both.home / ".cdc_state/shop.html").read_text()
@@ -110,7 +112,7 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert [key for key in names(done) if key[0] == "shop"] == [("shop", "raw_records", "conservation")]
     assert [path[1] for path in materialised(done) if path[0] == "crm"][-1] == "quarantine"
     monkeypatch.setattr(raw_records, "records_taken", records_taken)
-    # Without news the last verdict stands, and the feed stays stopped until the audit of that check passes.
+    # Without new records the last verdict holds, and the feed stays stopped until the audit of that check passes.
     stopped = both.run()
     assert not stopped.success
     assert materialised(stopped) == []
@@ -119,12 +121,12 @@ def test_a_stage_whose_law_is_broken_stops_its_feed_alone(both: Job, monkeypatch
     assert both.by_hand(AssetCheckKey(AssetKey(["shop", "raw_records"]), "conservation")).success
     again = both.run()
     assert again.success
-    # What was told stays told; the rest is told now.
+    # Materialisations of the killed run stay; the next run adds the missing ones.
     assert {path[:2] for path in materialised(again)} == {("shop", name) for name in STAGES[1:]}
 
 
-def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> None:
-    """Each of these runs plans the check `conservation`, and fails since the feed's folder is missing."""
+def test_a_verdict_is_read_behind_many_runs_that_ended_before_it(job: Job) -> None:
+    """Each of these runs plans the check `conservation`, and fails because the feed's folder is missing."""
     job.add("shop", first_records().records)
     assert job.run("cdc_pipeline_shop").success
     shop, away = job.home / "shop", job.home / "away"
@@ -138,12 +140,12 @@ def test_a_verdict_is_found_behind_many_runs_that_ended_before_it(job: Job) -> N
     assert last.description == "2 read: 2 records ingested, 0 ingested before, 0 quarantined."
 
 
-def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_without_news(job: Job) -> None:
-    """After all of its work, and the other feed's run does not fail. A check that only warns does not count."""
+def test_a_strict_feed_fails_with_its_check_and_goes_on_failing_without_new_records(job: Job) -> None:
+    """It fails after all of its work, and the other feed's run succeeds. A check that only warns does not count."""
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    strict: true\n"))
     stream = first_records()
-    # The code is VARCHAR's by no document.
+    # No document has this code for VARCHAR.
     stream.send(ROWS.insert(tso(21), 2, "b") | {"sqlType": {"id": -5, "v": 3}})
     stream.watermark(tso(30))
     job.add("shop", stream.records[:2], "1.jsonl")
@@ -151,18 +153,18 @@ def test_a_strict_feed_fails_its_run_when_a_check_does_and_goes_on_failing_witho
     assert job.run().success
     assert job.verdicts()["shop", "history", "shop", "orders", "history_complete"] == "FAILED"  # it warns
     job.add("shop", stream.records[2:], "2.jsonl")
-    for news in (True, False):
+    for has_new_records in (True, False):
         done = job.run()
         assert not done.success
         (failed,) = failures(done).items()
         assert failed[0] == "shop__raw_to_history"
         assert "shop is strict: shop/type_observations: jdbc_type_mapping: " in failed[1]
         assert "shop/history/shop/orders: type_mapping: Blocked: column " in failed[1]
-        assert bool(materialised(done)) == news
+        assert bool(materialised(done)) == has_new_records
     assert rows_in(job.lake("shop").history("shop", "orders"), job.spark)
 
 
-def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(both: Job) -> None:
+def test_a_check_by_hand_examines_everything_or_repeats_the_last_verdict(both: Job) -> None:
     assert both.run().success
     raw, gate = AssetKey(["shop", "raw_records"]), AssetKey(["shop", "released_changes"])
     table = AssetKey(["shop", "history", "shop", "orders"])
@@ -181,15 +183,15 @@ def test_a_check_by_hand_looks_over_everything_or_tells_the_last_verdict_again(b
     assert set(both.verdicts().values()) == {"SUCCEEDED", "FAILED"}
 
 
-def test_a_check_that_only_a_run_can_tell_of_says_so(both: Job) -> None:
+def test_a_check_that_only_a_run_can_evaluate_says_so(both: Job) -> None:
     done = both.by_hand(AssetCheckKey(AssetKey(["shop", "released_changes"]), "late_events_seen_before"))
     assert not done.success
-    (said,) = failures(done).values()
-    assert "shop/released_changes late_events_seen_before: only a run of the pipeline evaluates this check" in said
+    (failure,) = failures(done).values()
+    assert "shop/released_changes late_events_seen_before: only a run of the pipeline evaluates this check" in failure
 
 
 def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
-    """A table that appears, and its view again when columns came."""
+    """A new table gets a view, and a new column replaces it."""
     feeds = job.home / "feeds.yaml"
     feeds.write_text(feeds.read_text().replace("    freshness_minutes: 30\n", "    views: cdc_news\n"))
     stream = first_records()
@@ -206,7 +208,7 @@ def test_a_run_registers_the_tables_that_it_touches(job: Job) -> None:
     job.spark.sql("DROP SCHEMA cdc_news CASCADE")
 
 
-def test_stages_materialised_one_by_one_stop_where_a_whole_run_does(job: Job) -> None:
+def test_stages_materialised_one_by_one_stop_where_a_run_of_all_stops(job: Job) -> None:
     stream = Stream()
     stream.send(ROWS.insert(tso(10), 1, "a"))
     # The code is VARCHAR's by no document.
@@ -217,9 +219,11 @@ def test_stages_materialised_one_by_one_stop_where_a_whole_run_does(job: Job) ->
     assert job.run("cdc_pipeline_crm").success
     for stage in STAGES:
         assert job.alone("shop", stage).success
-    told = job.verdicts()
-    del told["shop", "released_changes", "watermark_freshness"]
-    of_feed = {feed: {key[1:]: said for key, said in told.items() if key[0] == feed} for feed in ("shop", "crm")}
+    verdicts = job.verdicts()
+    del verdicts["shop", "released_changes", "watermark_freshness"]
+    of_feed = {
+        feed: {key[1:]: verdict for key, verdict in verdicts.items() if key[0] == feed} for feed in ("shop", "crm")
+    }
     assert of_feed["shop"] == of_feed["crm"]
     assert of_feed["crm"]["type_observations", "jdbc_type_mapping"] == "FAILED"
     assert of_feed["crm"]["history", "shop", "orders", "type_mapping"] == "FAILED"

@@ -1,4 +1,4 @@
-"""The sensor: which feeds it starts the pipeline for, and why."""
+"""Decide for which feeds the sensor starts the pipeline, and why."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ def sensor_of(root: str, feeds: dict[str, Feed]) -> SensorDefinition:
 
 
 def asked(sensor: SensorDefinition, instance: DagsterInstance) -> dict[str | None, tuple[str | None, str]] | str:
-    """Job -> run key and reason; or why nothing is started."""
+    """Return job -> run key and reason; or why nothing is started."""
     answer = sensor(build_sensor_context(instance=instance))
     if isinstance(answer, SkipReason):
         return answer.skip_message or ""
@@ -43,7 +43,7 @@ def instance() -> DagsterInstance:
     return DagsterInstance.ephemeral()
 
 
-def test_it_starts_the_pipeline_of_a_topic_once_for_what_is_new(
+def test_it_starts_the_pipeline_of_a_topic_once_for_new_records(
     client: Client, feeding: Callable[..., Chain], topic: str, instance: DagsterInstance
 ) -> None:
     client.create(topic, 2)
@@ -51,24 +51,24 @@ def test_it_starts_the_pipeline_of_a_topic_once_for_what_is_new(
     sensor = sensor_of(it.lake.root, {it.lake.feed: it.feed})
     job = f"cdc_pipeline_{it.lake.feed}"
 
-    def told() -> tuple[str | None, str]:
+    def ask() -> tuple[str | None, str]:
         answer = asked(sensor, instance)
         assert isinstance(answer, dict)
         return answer[job]
 
     client.send([record(b"%d" % n, n % 2) for n in range(3)], topic=topic)
-    first = told()
+    first = ask()
     assert first[1] == "3 offsets of 1 topics are new"
-    assert told() == first  # Dagster starts a key once
+    assert ask() == first  # Dagster starts a key once
     INGEST.run(it.lake, it.feed)
-    assert told()[0] != first[0]
-    assert told()[1] == "1 offsets of 1 topics are new"  # max_records_per_run left one
+    assert ask()[0] != first[0]
+    assert ask()[1] == "1 offsets of 1 topics are new"  # max_records_per_run left one
     INGEST.run(it.lake, it.feed)
-    # These were no events; but that is for the next stage to say.
-    assert told()[1] == "change_events has something to do that no run has done"
+    # These records are no events, which only the next stage finds out.
+    assert ask()[1] == "change_events has something to do that no run has done"
 
 
-def test_each_feed_is_asked_by_itself_and_one_that_cannot_be_does_not_stop_the_others(
+def test_each_feed_is_asked_by_itself_and_an_error_does_not_stop_the_others(
     tmp_path: Path, job: Job, instance: DagsterInstance
 ) -> None:
     stream = Stream()
@@ -83,7 +83,7 @@ def test_each_feed_is_asked_by_itself_and_one_that_cannot_be_does_not_stop_the_o
     assert isinstance(first, dict)
     assert {name: reason for name, (_, reason) in first.items()} == {"cdc_pipeline_shop": new, "cdc_pipeline_crm": new}
 
-    # A run of a feed that is under way is of no concern to the others; one of all feeds is.
+    # A running run of one feed does not delay the others; a run of all feeds does.
     run = instance.add_run(DagsterRun(job_name="cdc_pipeline_crm", status=DagsterRunStatus.STARTED))
     assert asked(sensor, instance) == {"cdc_pipeline_shop": first["cdc_pipeline_shop"]}
     instance.delete_run(run.run_id)
@@ -91,7 +91,7 @@ def test_each_feed_is_asked_by_itself_and_one_that_cannot_be_does_not_stop_the_o
     assert asked(sensor, instance) == "A run of cdc_pipeline is under way."
     instance.delete_run(run.run_id)
 
-    # A run that was killed between two stages has left something to do, though the source has nothing new.
+    # A run that was killed between two stages left work, though the source has nothing new.
     assert job.run("cdc_pipeline_shop").success
     INGEST.run(job.lake("crm"), feeds["crm"])
     left = asked(sensor, instance)

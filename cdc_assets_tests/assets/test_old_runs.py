@@ -1,4 +1,4 @@
-"""The job that deletes old runs: what it deletes of Dagster's database, and what stays."""
+"""Delete old runs from Dagster's database, and keep those that are still needed."""
 
 from dagster import (
     AssetCheckKey,
@@ -28,7 +28,7 @@ def checked() -> MaterializeResult:  # type: ignore[type-arg]  # Dagster takes n
 
 @asset(partitions_def=TABLES)
 def tables(context: AssetExecutionContext) -> None:
-    """As a database with a table in each partition."""
+    """The database of a server that has one table for each partition."""
 
 
 @asset

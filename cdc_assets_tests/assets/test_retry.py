@@ -1,4 +1,4 @@
-"""What a run that failed does again when it is retried from its failure, as `run_retries` in dagster.yaml does it."""
+"""Retry a failed run from its failure, as `run_retries` in dagster.yaml does."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from cdc_assets_tests.jobs import FEEDS
 
 
 def pipeline() -> JobDefinition:
-    """The job, as a process of its own would load it."""
+    """Return the job, as a process of its own would load it."""
     return defs().resolve_job_def("cdc_pipeline")
 
 
 def test_a_retry_goes_on_at_the_feed_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a record: a feed whose folder is not there fails before it needs Spark, and one without news needs none."""
+    """No feed has a record: one fails before it needs Spark because its folder is missing, the other needs no Spark."""
     (tmp_path / "feeds.yaml").write_text(FEEDS)
     monkeypatch.setenv("CDC_FEEDS", str(tmp_path / "feeds.yaml"))
     monkeypatch.setenv("CDC_LAKEHOUSE", str(tmp_path / "lake"))

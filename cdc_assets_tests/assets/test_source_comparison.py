@@ -1,4 +1,4 @@
-"""The job that compares a feed's histories with a real MariaDB server, and what its checks show in Dagster."""
+"""Compare a feed's histories with a real MariaDB server by the job, and show the results in Dagster."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ POSITION = tso(100) - 1
 
 @pytest.fixture
 def compared(job: Job, mariadb_server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """The feed shop with three tables, two of which `verify:` names; the server has the rows of one of them."""
+    """The feed shop with three tables, of which `verify:` names two; the server has the rows of one of them."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
     monkeypatch.setenv("SHOP_JDBC", mariadb_server.url)
@@ -43,7 +43,7 @@ def compared(job: Job, mariadb_server: MariaDB, monkeypatch: pytest.MonkeyPatch)
 
 
 def shown(done: ExecuteInProcessResult, *key: str) -> dict[str, Any]:
-    """The metadata of the check on an asset."""
+    """Return the metadata of the check on an asset."""
     return {name: value.value for name, value in evaluations(done, *key)["matches_source"].metadata.items()}
 
 

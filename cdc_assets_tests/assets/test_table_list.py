@@ -1,4 +1,4 @@
-"""What a run keeps of the history tables that there are, and when it looks."""
+"""Keep the list of a feed's history tables, and refresh it after a release."""
 
 import json
 import logging
@@ -37,19 +37,19 @@ def run(lake: Lakehouse) -> list[tuple[str, str]]:
     return list(read_table_list(lake.root, "shop"))
 
 
-def test_tables_that_come_and_go_are_known_after_the_next_release(lake: Lakehouse) -> None:
+def test_the_table_list_follows_new_and_dropped_tables_after_a_release(lake: Lakehouse) -> None:
     assert run(lake) == []  # nothing was ever released
     log = make(lake, "a")
     make(lake, "b")
     write_progress(lake, Progress(1))
     assert run(lake) == [("sales", "a"), ("sales", "b")]
     log.rmdir()
-    assert len(run(lake)) == 2  # nothing new was released, and so nobody looks
+    assert len(run(lake)) == 2  # nothing new was released, so the list is not refreshed
     write_progress(lake, Progress(2))
     assert run(lake) == [("sales", "b")]
 
 
-def test_a_table_that_could_not_be_written_at_first_is_known_once_it_is(lake: Lakehouse) -> None:
+def test_a_table_is_listed_once_it_has_been_written(lake: Lakehouse) -> None:
     write_progress(lake, Progress(1, frozenset({("sales", "a")})))
     assert run(lake) == []
     make(lake, "a")
@@ -66,7 +66,7 @@ def test_another_lakehouse_is_not_mistaken_for_this_one(lake: Lakehouse, tmp_pat
     assert run(lake) == [("sales", "a")]
 
 
-def test_where_nothing_can_be_kept_the_run_goes_on_and_says_so(
+def test_a_run_goes_on_and_warns_if_it_cannot_write_the_list(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

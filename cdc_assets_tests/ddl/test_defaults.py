@@ -228,10 +228,10 @@ CASES: list[tuple[str, str, str | None]] = [
 def value_of(mysql_type: str, literal: str) -> str | None:
     """Return the value of a column of this type with this default."""
     cursor = TokenCursor(tokenize(literal))
-    found = read_literal(cursor)
-    assert found is not None
+    literal_value = read_literal(cursor)
+    assert literal_value is not None
     assert cursor.peek().kind is TokenKind.END
-    return convert_default(found, declared(parse_type(mysql_type.removesuffix(" null"))))
+    return convert_default(literal_value, declared(parse_type(mysql_type.removesuffix(" null"))))
 
 
 @pytest.mark.fast
@@ -252,7 +252,7 @@ def test_the_value_of_a_default(mysql_type: str, literal: str, expected: str | N
         ("date", "TIME '10:20'"),
     ],
 )  # fmt: skip
-def test_a_value_that_no_such_column_has_is_not_known(mysql_type: str, literal: str) -> None:
+def test_a_default_outside_its_type_is_unknown(mysql_type: str, literal: str) -> None:
     assert value_of(mysql_type, literal) is None
 
 
@@ -290,16 +290,20 @@ def shown(mariadb_server: MariaDB, mysql_type: str, literal: str) -> str | None:
 @pytest.mark.extended
 def test_a_server_gives_the_same(mariadb_server: MariaDB) -> None:
     mariadb_server.run("CREATE DATABASE d", "SET NAMES utf8mb4", "SET sql_mode = 'STRICT_TRANS_TABLES'")
-    known = {(t, literal): MARIADB.get((t, literal), value) for t, literal, value in CASES if value is not UNKNOWN}
-    assert {case: shown(mariadb_server, *case) for case in known} == known
+    cases_with_value = {
+        (t, literal): MARIADB.get((t, literal), value) for t, literal, value in CASES if value is not UNKNOWN
+    }
+    assert {case: shown(mariadb_server, *case) for case in cases_with_value} == cases_with_value
 
 
 def test_histories_take_every_value(spark: SparkSession) -> None:
     """In the form in which `casting` reads defaults."""
-    known = [(declared(parse_type(t.removesuffix(" null"))), value) for t, _, value in CASES if value is not UNKNOWN]
+    cases_with_value = [
+        (declared(parse_type(t.removesuffix(" null"))), value) for t, _, value in CASES if value is not UNKNOWN
+    ]
     typed = [
         decode(F.lit(value), t, "ddl", "UTC", spark_type(t)).isNotNull().alias(f"{n}")
-        for n, (t, value) in enumerate(known)
+        for n, (t, value) in enumerate(cases_with_value)
     ]
     (row,) = spark.range(1).select(*typed).collect()
-    assert [known[int(name)] for name, is_value in row.asDict().items() if not is_value] == []
+    assert [cases_with_value[int(name)] for name, is_value in row.asDict().items() if not is_value] == []

@@ -1,4 +1,4 @@
-"""A real server as the oracle: what a table is after each statement, by SHOW CREATE TABLE and by the statement itself."""
+"""Compare each table after a statement with a real server, by SHOW CREATE TABLE and by the statement itself."""
 
 import pytest
 
@@ -15,7 +15,7 @@ BEGIN = (
     "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, a INT DEFAULT 5, b VARCHAR(20) NOT NULL, c INT, UNIQUE KEY ub (b), "
     "KEY kc (c))"
 )
-# What MariaDB does not have, MySQL's or TiDB's manual says; the forms of these are in `test_readers`.
+# `test_readers` has the forms that MariaDB does not have, by the manuals of MySQL and TiDB.
 STATEMENTS = (
     "ALTER TABLE t WAIT 3 ADD COLUMN d INT NOT NULL DEFAULT 7",
     "ALTER TABLE t NOWAIT CHANGE a title VARCHAR(20)",
@@ -88,5 +88,5 @@ def test_a_table_after_a_statement(statement: str, mariadb_server: MariaDB) -> N
     sent = [SentStatement(at, "d", None, text) for at, text in enumerate((BEGIN, statement))]
     tables = SourceTables({}, ignores_case=False)
     assert [tables.apply(each, ()).error for each in sent] == [None, None]
-    found = {name: comparable(table) for (_, name), table in tables.schemas.items()}
-    assert found == {name: comparable(table) for name, table in in_server(mariadb_server).items()}
+    own_tables = {name: comparable(table) for (_, name), table in tables.schemas.items()}
+    assert own_tables == {name: comparable(table) for name, table in in_server(mariadb_server).items()}

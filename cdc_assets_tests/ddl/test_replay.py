@@ -1,4 +1,4 @@
-"""Which tables names mean, what IF [NOT] EXISTS did, and in which order statements took effect."""
+"""Replay statements: which tables names mean, what IF [NOT] EXISTS did, and in which order statements took effect."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -35,7 +35,7 @@ def tables(outcome: Outcome) -> list[str]:
 
 
 CREATE = ("app", "CREATE TABLE log (id INT PRIMARY KEY, v INT)")
-# The statements before, the statement, the tables that it changes; None: they are not certain.
+# The statements before, the statement, the tables that it changes; None: not certain.
 NAMES = {
     "session": ([CREATE], ("app", "ALTER TABLE log ADD w INT"), ["app.log"]),
     "no database": ([CREATE], ("", "ALTER TABLE log ADD w INT"), ["app.log"]),

@@ -1,4 +1,4 @@
-"""DDL: structures from recorded truth, and from MySQL's rules for what recordings do not have."""
+"""Apply DDL to table schemas: recorded streams against the recorded truth, and MySQL's rules for other statements."""
 
 import base64
 import gzip
@@ -74,15 +74,17 @@ def test_ticdc_statements_lead_to_the_recorded_tables(scenario: str) -> None:
         if expected is None or event["type"] == "ERASE":
             continue
         compared.add((event["_tidb"]["commitTs"], *name))
-        found = tables[name]
-        assert [(column.name, column.type, not column.nullable, column.virtual) for column in found.columns] == [
+        schema = tables[name]
+        assert [(column.name, column.type, not column.nullable, column.virtual) for column in schema.columns] == [
             (column["name"], column["type"], column["not_null"], column["virtual_generated"])
             for column in expected["columns"]
         ]
         # The truth keeps the default of the time when the column was added.
         if "SET DEFAULT" not in event["sql"]:
-            assert [column.default for column in found.columns] == [column["default"] for column in expected["columns"]]
-        assert list(found.key_columns) == expected["key"]
+            assert [column.default for column in schema.columns] == [
+                column["default"] for column in expected["columns"]
+            ]
+        assert list(schema.key_columns) == expected["key"]
     erased = {
         (event["_tidb"]["commitTs"], event["database"], event["table"])
         for event in recorded_ddl(f"ticdc/canal-json_ext/{scenario}")
@@ -93,8 +95,8 @@ def test_ticdc_statements_lead_to_the_recorded_tables(scenario: str) -> None:
 
 def without_widths(text: str) -> MySQLType:
     """MariaDB's SHOW CREATE TABLE adds display widths to integers that the statement does not have."""
-    found = parse_type(text)
-    return MySQLType(found.base, unsigned=found.unsigned) if found.base in INTEGERS else found
+    parsed = parse_type(text)
+    return MySQLType(parsed.base, unsigned=parsed.unsigned) if parsed.base in INTEGERS else parsed
 
 
 def test_canal_statements_lead_to_the_tables_of_the_server() -> None:
@@ -110,21 +112,21 @@ def test_canal_statements_lead_to_the_tables_of_the_server() -> None:
     expected = json.loads((RECORDED / "mysql/truth/ddl.schema.json").read_text())
     assert {table for _, table in tables} == set(expected)
     for table, schema in expected.items():
-        found = tables["dbz_evolve", table]
-        assert [(column.name, without_widths(column.type)) for column in found.columns] == [
+        applied = tables["dbz_evolve", table]
+        assert [(column.name, without_widths(column.type)) for column in applied.columns] == [
             (column["name"], without_widths(column["column_type"])) for column in schema["columns"]
         ]
-        assert list(found.primary_key) == schema["pk"]
+        assert list(applied.primary_key) == schema["pk"]
 
 
 @pytest.mark.parametrize("file", ["ddl.schema.json", "types.schema.json"])
 def test_create_statements_of_a_server_list_the_columns_of_its_information_schema(file: str) -> None:
     for table, schema in json.loads((RECORDED / "mysql/truth" / file).read_text()).items():
-        found = run(schema["create"]).tables["shop", table]
-        assert [(column.name, column.type) for column in found.columns] == [
+        created = run(schema["create"]).tables["shop", table]
+        assert [(column.name, column.type) for column in created.columns] == [
             (column["name"], str(parse_type(column["column_type"]))) for column in schema["columns"]
         ]
-        assert list(found.primary_key) == schema["pk"]
+        assert list(created.primary_key) == schema["pk"]
 
 
 def test_create_table_with_all_kinds_of_keys_and_columns() -> None:
@@ -311,7 +313,7 @@ def test_key_columns() -> None:
     without = run("create table t (a int, b int not null, c int not null, unique (a), unique (c, b), unique (b))")
     assert without.tables["shop", "t"].key_columns == ("c", "b")
     assert run("create table t (a int unique)").tables["shop", "t"].key_columns == ()
-    # Columns of a primary key are NOT NULL without saying so.
+    # Columns of a primary key are NOT NULL, also without these words.
     assert not run("create table t (a int, primary key (a))").tables["shop", "t"].columns[0].nullable
 
 
@@ -345,7 +347,7 @@ def test_dropping() -> None:
     effect = run("drop database shop", tables=tables)
     assert (effect.kind, set(effect.tables)) == ("drop_database", {("other", "c")})
     assert effect.affected == (("shop", "a"), ("shop", "b"))
-    # So the binlog writes it at the end of a session; the table of that name stays.
+    # The binlog has this at the end of a session; the permanent table of that name stays.
     assert set(run("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `a`", tables=tables).tables) == set(tables)
 
 

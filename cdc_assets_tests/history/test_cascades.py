@@ -1,4 +1,4 @@
-"""Which tables a run examines for rows that a foreign key changed without row events, and what it reports."""
+"""Decide which tables a run examines for rows that a foreign key changed without row events, and report these rows."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -37,7 +37,7 @@ def change(op: str, at: int, table: str, key: int, customer: int | None = None) 
 
 
 def run(it: Chain, stream: Stream, *messages: Message, failing: Collection[Name] = ()) -> dict[Name, MissingParents]:
-    """Return what is found in a run over these messages; `failing`: the tables that had such rows before."""
+    """Return the rows that a run over these messages reports; `failing`: the tables that had such rows before."""
     start = len(stream.records)
     for message in messages:
         stream.send(message)
@@ -55,23 +55,23 @@ def test_rows_that_a_foreign_key_changed(chain: Callable[..., Chain]) -> None:
     assert run(it, stream, *start) == {}, "no parent has ended"
 
     own = [change("DELETE", 4, table, 10, 1) for table in ("orders", "notes")]
-    found = run(it, stream, *own, change("DELETE", 5, "customers", 1))
-    assert found == {ORDERS: MissingParents(), NOTES: MissingParents()}, "the children's own DELETEs came"
+    missing = run(it, stream, *own, change("DELETE", 5, "customers", 1))
+    assert missing == {ORDERS: MissingParents(), NOTES: MissingParents()}, "the children's own DELETEs came"
 
     rename = ddl("RENAME TABLE customers TO clients", tso(6), table="clients", ddl_type="RENAME")
-    found = run(it, stream, rename, change("DELETE", 7, "clients", 2))
-    assert {name: each.count for name, each in found.items()} == {ORDERS: 1, NOTES: 1}
-    (row,) = found[ORDERS].sample
+    missing = run(it, stream, rename, change("DELETE", 7, "clients", 2))
+    assert {name: each.count for name, each in missing.items()} == {ORDERS: 1, NOTES: 1}
+    (row,) = missing[ORDERS].sample
     assert (row["foreign_key"], row["parent"], row["parent_values"], row["removed_ts"]) == (
         "orders_ibfk_1", "shop.clients", "2", tso(7),
     )  # fmt: skip
-    verdict = parents_exist("shop.orders", found[ORDERS])
+    verdict = parents_exist("shop.orders", missing[ORDERS])
     assert not verdict.passed
     assert "`shop.clients` (foreign key orders_ibfk_1)" in verdict.description
 
-    found = run(it, stream, change("DELETE", 8, "orders", 20, 2), failing=[ORDERS])
-    assert {name: each.count for name, each in found.items()} == {ORDERS: 0}, "the child's own DELETE came later"
-    assert parents_exist("shop.orders", found[ORDERS]).passed
+    missing = run(it, stream, change("DELETE", 8, "orders", 20, 2), failing=[ORDERS])
+    assert {name: each.count for name, each in missing.items()} == {ORDERS: 0}, "the child's own DELETE came later"
+    assert parents_exist("shop.orders", missing[ORDERS]).passed
 
 
 def test_spark_does_not_run_while_no_version_of_the_parent_has_ended(chain: Callable[..., Chain]) -> None:
@@ -94,9 +94,9 @@ def test_a_cascade_of_a_real_server(spark: SparkSession, tmp_path: Path) -> None
     """The records of Debezium lack the DELETEs of the rows 10 and 11, whose parent 1 was deleted within the same second."""
     it = Chain(spark, tmp_path, protocol="debezium")
     it.add(read_lines(RECORDED / "mysql/dbz350m-schemas/extra"))
-    found = find_missing_parents(it.lake, it.feed, it.run().history, [].__contains__)
-    assert found.keys() == {("dbz_extra", "child")}
-    (missing,) = found.values()
+    by_table = find_missing_parents(it.lake, it.feed, it.run().history, [].__contains__)
+    assert by_table.keys() == {("dbz_extra", "child")}
+    (missing,) = by_table.values()
     assert [(row["key"], row["parent"], row["parent_values"]) for row in missing.sample] == [
         ('["10"]', "dbz_extra.parent", "1"),
         ('["11"]', "dbz_extra.parent", "1"),

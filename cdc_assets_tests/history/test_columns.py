@@ -1,6 +1,6 @@
-"""The columns of a history table: their names and types, and by which types each row is read.
+"""Choose the columns of a history table, and the types by which each row is read.
 
-Of tables whose messages come without their schema, schema-change records tell the types, each from its time on.
+Schema-change records state the types of tables whose messages have no schema, each from its time on.
 """
 
 import json
@@ -23,7 +23,7 @@ LABELS = ["'a'", "'b,c'"]
 
 
 def described(seconds: int, statement: str, *columns: dict[str, Any]) -> dict[str, Any]:
-    """A schema-change record, of 3.5: `columns` are the whole table's after the statement."""
+    """Return a schema-change record of Debezium 3.5: `columns` are all columns after the statement."""
     head = {"length": None, "scale": None, "optional": True, "generated": False, "enumValues": None}
     table = {"columns": [head | c for c in columns], "primaryKeyColumnNames": ["id"]}
     change = {"type": "ALTER", "id": '"inventory"."customers"', "table": table}
@@ -41,7 +41,7 @@ KIND = {"name": "kind", "typeName": "ENUM", "jdbcType": 1, "length": 1, "enumVal
 
 
 def records(*values: dict[str, Any]) -> list[Record]:
-    """Rows lie in the table's topic, under their key; the others in the connector's."""
+    """Return the records: rows are in the table's topic, under their key, the others in the connector's topic."""
     out = []
     for offset, value in enumerate(values):
         row = value.get("after")
@@ -51,7 +51,7 @@ def records(*values: dict[str, Any]) -> list[Record]:
 
 
 def test_each_row_is_read_by_the_types_of_its_time(spark: SparkSession, tmp_path: Path) -> None:
-    """DATETIME is sent in milliseconds, DATETIME(6) in microseconds; nobody saw the table's CREATE."""
+    """DATETIME is sent in milliseconds, DATETIME(6) in microseconds; the feed has no CREATE TABLE."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     milliseconds = MS + 123
     chain.add(
@@ -77,7 +77,7 @@ def test_each_row_is_read_by_the_types_of_its_time(spark: SparkSession, tmp_path
 
 
 def test_labels_come_from_the_statement(spark: SparkSession, tmp_path: Path) -> None:
-    """1.9.5 describes an enum without its labels, and says nothing of defaults."""
+    """Debezium 1.9.5 describes an enum without its labels, and states no defaults."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     kind = {k: v for k, v in KIND.items() if k != "enumValues"}
     statement = "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, kind ENUM('a','b,c') NOT NULL DEFAULT 'a')"
@@ -88,8 +88,8 @@ def test_labels_come_from_the_statement(spark: SparkSession, tmp_path: Path) -> 
     assert [row["kind"] for row in chain.history("customers", "inventory")] == ["b,c"]
 
 
-def test_a_description_that_is_none_is_quarantined_with_its_statement(spark: SparkSession, tmp_path: Path) -> None:
-    """It is not what the protocol prescribes; nothing is learnt from half of a record."""
+def test_an_invalid_schema_change_record_is_quarantined_with_its_statement(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is taken from a record that breaks the protocol."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     broken: list[Any] = [
         "no array", {"id": 1}, [1], [{"id": None}], [{"id": '"a"."b"', "table": {"columns": [{"name": "x"}]}}]
@@ -99,9 +99,9 @@ def test_a_description_that_is_none_is_quarantined_with_its_statement(spark: Spa
     chain.add(records(*sent))
     chain.run()
     assert rows_in(chain.lake.table_schemas, spark) == []
-    found = {row["offset"]: row["reason"] for row in chain.quarantine()}
-    assert found.keys() == set(range(len(broken)))
-    assert set(found.values()) <= {"wrong_type", "missing_field"}
+    reasons = {row["offset"]: row["reason"] for row in chain.quarantine()}
+    assert reasons.keys() == set(range(len(broken)))
+    assert set(reasons.values()) <= {"wrong_type", "missing_field"}
 
 
 @pytest.mark.fast
@@ -115,7 +115,7 @@ def test_a_description_that_is_none_is_quarantined_with_its_statement(spark: Spa
         ("x_cdc_op", "x_cdc_op"),
     ],
 )
-def test_names_of_our_own_are_not_hidden(name: str, kept: str) -> None:
+def test_source_columns_with_reserved_names_are_kept(name: str, kept: str) -> None:
     assert history_name(name) == kept
 
 
@@ -132,12 +132,12 @@ def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
     )
     slots = {name: Slot(name, name, None) for name in ("a", "b", "c", "gone")}
     layouts = [Layout(n, 0, tuple(canal.columns(text)), {}, slots=slots) for n, text in enumerate((older, newer))]
-    found = {slot.name: each for slot, each in collect_readings(canal, layouts, {}).items()}
-    newest = {name: str(each[-1].type) for name, each in found.items()}
+    readings = {slot.name: each for slot, each in collect_readings(canal, layouts, {}).items()}
+    newest = {name: str(each[-1].type) for name, each in readings.items()}
     assert newest == {"a": "int", "gone": "int", "b": "bigint", "c": "date"}
     assert list(newest) == ["a", "b", "c", "gone"]
-    assert [(str(r.type), r.layouts) for r in found["b"]] == [("int", (0,)), ("bigint", (1,))]
-    assert [(str(r.type), r.layouts) for r in found["a"]] == [("int", (0, 1))]
+    assert [(str(r.type), r.layouts) for r in readings["b"]] == [("int", (0,)), ("bigint", (1,))]
+    assert [(str(r.type), r.layouts) for r in readings["a"]] == [("int", (0, 1))]
 
 
 @pytest.mark.fast
@@ -145,10 +145,10 @@ def test_the_latest_type_on_the_wire_wins_in_the_tables_order() -> None:
     ("wire", "declared", "override", "resolved"),
     [
         ("decimal", "decimal(12,2)", None, "decimal(12,2)"),
-        ("decimal(10,4)", "decimal(12,2)", None, "decimal(10,4)"),  # the wire knows
+        ("decimal(10,4)", "decimal(12,2)", None, "decimal(10,4)"),  # the messages state it
         ("enum", "enum('a','b')", None, "enum('a','b')"),
         ("bigint unsigned", "bigint", None, "bigint unsigned"),
-        ("int", "decimal(12,2)", None, "int"),  # the DDL is about another time
+        ("int", "decimal(12,2)", None, "int"),  # the DDL concerns an earlier time
         ("decimal", None, None, "decimal"),
         ("decimal", "decimal(12,2)", "decimal(20,6)", "decimal(20,6)"),
         ("nonsense", None, "varchar(3)", "varchar(3)"),
@@ -159,5 +159,5 @@ def test_what_type_a_column_has(wire: str, declared: str | None, override: str |
 
 
 @pytest.mark.fast
-def test_an_unknown_type_is_none() -> None:
+def test_an_unknown_type_has_no_spark_type() -> None:
     assert CanalJson().resolve(WireColumn("c", "nonsense"), None, None) is None

@@ -1,4 +1,4 @@
-"""From where on a history is complete, and which rows a feed that began in the middle met too late."""
+"""Find the position from which a history is complete, and the rows that came before it."""
 
 from collections.abc import Callable
 
@@ -17,20 +17,20 @@ CREATE = "CREATE TABLE {} (id BIGINT PRIMARY KEY, v VARCHAR(20))"
 
 
 def unseen(it: Chain, table: str, key: str) -> str | None:
-    """What `why` says of a row's time before the history had it; its text has the same lines."""
-    told = explain_row(it.lake, it.feed, f"shop.{table}", [key])
-    head = format_text(told).splitlines()
-    assert head[2] == told.complete.reason == complete(it, table)[2]
-    assert told.first_seen_by is None or head[3] == told.first_seen_by
-    return told.first_seen_by
+    """Return what `why` states about a row's time before the history had it; the text form has the same lines."""
+    life = explain_row(it.lake, it.feed, f"shop.{table}", [key])
+    head = format_text(life).splitlines()
+    assert head[2] == life.complete.reason == complete(it, table)[2]
+    assert life.first_seen_by is None or head[3] == life.first_seen_by
+    return life.first_seen_by
 
 
 def complete(it: Chain, table: str) -> tuple[int, int, str]:
-    found = read.table(it.lake.feed, f"shop.{table}", root=it.lake.root).complete()
-    return found.position, found.met, found.reason
+    completeness = read.table(it.lake.feed, f"shop.{table}", root=it.lake.root).complete()
+    return completeness.position, completeness.met, completeness.reason
 
 
-def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain]) -> None:
+def test_a_history_states_the_position_from_which_it_is_complete(chain: Callable[..., Chain]) -> None:
     it, s, met, born = chain(), Stream(), Rows(), Rows(table="born")
     s.send(met.update(tso(10), 1, "b", "a"))
     s.send(met.update(tso(20), 1, "c", "b"))
@@ -72,8 +72,8 @@ def test_a_history_tells_from_where_on_it_is_complete(chain: Callable[..., Chain
     assert unseen(it, "born", "9") == SEEN.format("a DELETE", tso(90), "2023-11-14 22:13:20.090 UTC")
 
 
-def test_a_connectors_snapshot_tells_when_it_has_ended(chain: Callable[..., Chain]) -> None:
-    """`history_complete` says nothing of a table that is half read."""
+def test_a_history_is_complete_when_the_connectors_snapshot_has_ended(chain: Callable[..., Chain]) -> None:
+    """`history_complete` fails for no table whose snapshot is half read."""
     it = chain(protocol="debezium")
     markers = ["first", "true", "last"]
     reads = [

@@ -1,4 +1,4 @@
-"""What statements say of columns, and which layouts of rows may contradict it."""
+"""Compare what statements state about columns with the column layouts of rows, which may contradict it."""
 
 import pytest
 
@@ -37,10 +37,10 @@ def kind_of(suspicion: Suspicion) -> str:
 
 
 def suspected(statements: list[Ddl], last: int, **types: str) -> set[tuple[str, str, int]]:
-    """What rows up to `last` with these columns may contradict: how, the column, and the statement's commit_ts."""
-    layout = [WireColumn(name, said) for name, said in types.items()], last
-    found = find_suspicions({1: layout}, collect_stated_columns(T, statements), lambda _: False)
-    return {(kind_of(each), each.stated.name, each.stated.ddl.spot.commit_ts) for each in found}
+    """Return what rows up to `last` may contradict: the kind, the column, and the statement's commit_ts."""
+    layout = [WireColumn(name, type_text) for name, type_text in types.items()], last
+    suspicions = find_suspicions({1: layout}, collect_stated_columns(T, statements), lambda _: False)
+    return {(kind_of(each), each.stated.name, each.stated.ddl.spot.commit_ts) for each in suspicions}
 
 
 def test_rows_that_fit_the_table_contradict_nothing() -> None:
@@ -79,7 +79,7 @@ def test_a_statement_counts_until_the_next_about_the_column() -> None:
     assert spans == {("id", 1, None), ("v", 1, None), ("n", 1, 2), ("n", 2, 3), ("n", 3, None)}
 
 
-def test_a_table_that_is_created_anew_forgets_what_was_said() -> None:
+def test_a_table_that_is_created_again_has_no_earlier_columns() -> None:
     statements = [created(1, ID, V, N), altered(2, ID, V), created(3, ID, V, N)]
     spans = {
         (s.name, s.ddl.spot.commit_ts, s.until.spot.commit_ts if s.until else None)
@@ -89,18 +89,18 @@ def test_a_table_that_is_created_anew_forgets_what_was_said() -> None:
     assert {name for name, since, until in spans if (since, until) == (3, None)} == {"id", "v", "n"}
 
 
-def test_of_a_table_whose_create_is_not_known_the_actions_tell() -> None:
+def test_actions_state_the_columns_of_a_table_without_its_create() -> None:
     dropped = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N"),)),))
     added = Ddl("add", Spot(2), "ALTER", "alter_table", changes=((T, (AddColumn(V),)),))
-    if_there = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N", if_exists=True),)),))
+    drop_if_exists = Ddl("drop", Spot(2), "ALTER", "alter_table", changes=((T, (DropColumn("N", if_exists=True),)),))
     assert suspected([dropped], 9, id="bigint", n="int") == {(HAVE, "n", 2)}
-    assert suspected([if_there], 9, id="bigint", n="int") == set()
+    assert suspected([drop_if_exists], 9, id="bigint", n="int") == set()
     assert suspected([added], 9, id="bigint") == set(), "a filter may leave it out"
     assert suspected([added], 9, id="bigint", v="date") == {(TYPE, "v", 2)}
 
 
 def undeclared(statements: list[Ddl], *names: str) -> set[tuple[str, int, int | None]]:
-    """The columns of a layout that no statement has given the table: each with the statements between which that holds."""
+    """Return the columns of a layout that no statement has added, each with the statements between which this holds."""
     columns = collect_undeclared_columns(T, statements, [[WireColumn(name, "int") for name in names]])
     return {(c.name, c.ddl.spot.commit_ts, c.until.spot.commit_ts if c.until else None) for c in columns}
 
@@ -140,8 +140,8 @@ def test_each_table_of_a_name_has_columns_of_its_own() -> None:
         ("decimal(10,2)", "decimal(12,2)", None, False),
         ("varchar", "varchar(40)", "varchar(20)", True),
         ("varchar", "text", "varchar(20)", False),  # the older type
-        ("mediumtext", "varchar(70000)", None, True),  # MySQL made it so
-        ("longtext", "json", None, True),  # of MariaDB
+        ("mediumtext", "varchar(70000)", None, True),  # MySQL changes the type so
+        ("longtext", "json", None, True),  # MariaDB's type
         ("blob", "text", None, True),  # in the character set `binary`
         ("blob", "text", "blob", False),
         ("date", "varchar(20)", None, False),

@@ -1,4 +1,4 @@
-"""The versions of each day, as they are counted while a history is written."""
+"""Count the versions of each day while a history is written."""
 
 from collections import Counter
 
@@ -31,20 +31,20 @@ def test_a_version_belongs_to_the_day_on_which_it_begins_and_loads_are_left_out(
     assert count_by_day(pa.table({"_cdc_from_ts": [], "_cdc_op": []})) == {}
 
 
-def test_days_add_up_and_what_is_written_anew_is_counted_once() -> None:
+def test_days_add_up_and_rewritten_versions_count_once() -> None:
     assert update_days(BY_DAY, Counter({"2024-03-01": 2, "2024-02-28": 1})) == {
         "2024-02-28": 2,
         "2024-02-29": 3,
         "2024-03-01": 3,
     }
-    gone = Counter({"2024-02-29": 1, "2024-03-01": 1})
-    assert update_days(BY_DAY, Counter({"2024-02-29": 2}), gone) == {"2024-02-28": 1, "2024-02-29": 4}
+    removed = Counter({"2024-02-29": 1, "2024-03-01": 1})
+    assert update_days(BY_DAY, Counter({"2024-02-29": 2}), removed) == {"2024-02-28": 1, "2024-02-29": 4}
 
 
-def test_the_newest_days_are_kept_and_one_that_was_let_go_does_not_come_back() -> None:
+def test_the_newest_days_are_kept_and_a_removed_day_stays_removed() -> None:
     full = {f"2024-04-{day:02}": 1 for day in range(1, DAYS + 1)}
     kept = update_days(full, Counter({"2024-05-01": 1}))
     assert list(kept) == [*list(full)[1:], "2024-05-01"]
-    # Going back takes newer days away: of the day that was let go nobody knows all versions.
+    # Going back removes newer days; the count of a day that was removed earlier would be incomplete.
     again = update_days(kept, Counter({"2024-04-01": 5}), Counter({"2024-05-01": 1}))
     assert list(again) == list(full)[1:]

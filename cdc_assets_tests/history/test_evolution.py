@@ -1,4 +1,4 @@
-"""What statements do to tables, without rows: when a table replaces another, so that versions of equal rows go on."""
+"""Apply statements to tables, without rows: when one table replaces another, versions of equal rows go on."""
 
 import pytest
 
@@ -23,7 +23,7 @@ CREATED = [
 def evolve(
     statements: list[tuple[int, str]], *, taken: bool = True, protocol: Protocol | None = None, of_tidb: bool = False
 ) -> dict[Name, Evolution]:
-    """Return what statements at a position each do to each table."""
+    """Return the effects of statements, each at its own position, on each table."""
     protocol = protocol or CanalJson()
     sent = [
         {
@@ -39,9 +39,9 @@ def evolve(
         }
         for offset, (at, text) in enumerate(statements)
     ]
-    known, _ = apply_statements(protocol, sent, {})
+    applied, _ = apply_statements(protocol, sent, {})
     return evolve_tables(
-        read_statements(known, known, {}),
+        read_statements(applied, applied, {}),
         {},
         taken=lambda name: taken or name[1] == "t",
         changes_key_text=protocol.changes_key_text,
@@ -97,16 +97,16 @@ def test_a_table_that_replaces_none(statements: list[tuple[int, str]], taken: bo
     assert arrivals([*CREATED, *statements], taken=taken)["t"].replaced is None
 
 
-def test_rows_come_in_from_a_table_of_which_versions_go_on() -> None:
-    found = arrivals([*CREATED, (9, GHOST)])
-    assert {name: arrive.origin_is_replaced for name, arrive in found.items()} == {"_t_del": True, "t": False}
+def test_moved_rows_come_from_a_table_whose_versions_go_on() -> None:
+    arrived = arrivals([*CREATED, (9, GHOST)])
+    assert {name: arrive.origin_is_replaced for name, arrive in arrived.items()} == {"_t_del": True, "t": False}
     swap = "RENAME TABLE t TO tmp, _t_gho TO t, tmp TO _t_gho"
     swapped = arrivals([*CREATED, (9, swap)])
     assert {name: arrive.origin_is_replaced for name, arrive in swapped.items()} == {"_t_gho": True, "t": True}
 
 
 def test_a_column_that_comes_back_is_not_the_one_that_was_dropped() -> None:
-    """A version that goes on has a value of the dropped one."""
+    """A version that goes on has a value of the dropped column."""
     again = [
         (9, GHOST),
         (10, "CREATE TABLE _t_gho (id BIGINT PRIMARY KEY, was INT)"),

@@ -1,4 +1,4 @@
-"""Open rows whose parent is gone. The expected rows follow from MySQL's manual, "FOREIGN KEY Constraints"."""
+"""Find open rows whose parent row has ended; the expected rows follow from MySQL's manual, "FOREIGN KEY Constraints"."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -37,8 +37,8 @@ def test_rows_that_a_delete_cascaded_to(spark: SparkSession) -> None:
         (5, None, None, None),
         (5, None, None, 3),
         (5, None, None, 4),
-        (9, None, None, 1),  # lost: the source accepted it while the parent was there
-        (10, None, None, 1),  # the parent must have come back, and the feed has not shown it yet
+        (9, None, None, 1),  # lost: the source accepted it while the parent existed
+        (10, None, None, 1),  # the parent must exist again, but the feed does not have it yet
     ]
     assert find(spark, parents, children) == [("0", "1", 9), ("6", "1", 9)]
 
@@ -84,7 +84,7 @@ def test_a_foreign_key_of_two_columns(spark: SparkSession) -> None:
         (["other"], ["id"], None),
     ],
 )
-def test_columns_are_found_in_any_letter_case(
+def test_columns_match_in_any_letter_case(
     children: list[str], parents: list[str], expected: list[tuple[str, str]] | None
 ) -> None:
     assert pair_columns(KEY, children, parents) == expected
@@ -95,5 +95,5 @@ def test_columns_that_the_histories_rename() -> None:
     assert pair_columns(key, ["_source_cdc_a"], ["id"]) == [("_source_cdc_a", "id")]
 
 
-def test_a_key_whose_columns_are_not_known_is_not_compared() -> None:
+def test_a_key_without_columns_is_not_compared() -> None:
     assert pair_columns(ForeignKey("fk", ("a",), TableName("shop", "p")), ["a"], ["id"]) is None

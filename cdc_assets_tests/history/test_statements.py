@@ -1,4 +1,4 @@
-"""What a run tells of DDL that it applied, and of what it could not apply."""
+"""Report the DDL that a run applied, and what it could not apply."""
 
 from collections.abc import Callable, Iterable
 from datetime import date
@@ -34,7 +34,7 @@ def statement(at: int, sql: str, table: str = "orders") -> Message:
 
 
 def run(it: Chain, stream: Stream, *messages: Message, upto: int) -> dict[str, TableReport]:
-    """A run over these messages, which its watermark releases; the reports by table."""
+    """Run over these messages, which the run's watermark releases; return the reports by table."""
     start = len(stream.records)
     for message in messages:
         stream.send(message)
@@ -44,7 +44,7 @@ def run(it: Chain, stream: Stream, *messages: Message, upto: int) -> dict[str, T
 
 
 def begun(it: Chain, stream: Stream, tables: Iterable[str]) -> None:
-    """A run in which tables are made, each with a row."""
+    """Run once over the CREATE TABLE and one row of each table."""
     run(it, stream, *(create(table) for table in tables), *(insert(2, 1, table) for table in tables), upto=3)
 
 
@@ -53,9 +53,9 @@ def lives(it: Chain, table: str = "orders") -> list[tuple[Any, ...]]:
     return [tuple(v[c] for c in columns) for v in it.versions(table)]
 
 
-# What is said in each of these is of a table of its own: the tables of one run cost less than their runs would.
+# Each case has a table of its own: many tables in one run cost less than many runs.
 
-# table -> its statement, the column, why it is open
+# table -> its statement, the column, why its value is unknown
 UNKNOWN = {
     "now": ("ADD COLUMN `c` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP", "c", "only the source knows their values"),
     "uuid": ("ADD COLUMN `c` VARCHAR(36) DEFAULT (UUID())", "c", "only the source knows their values"),
@@ -65,11 +65,11 @@ UNKNOWN = {
         "v",
         "it is not known how MySQL converts varchar(20) to geometry",
     ),
-    # Strict mode refuses the statement; of other modes' rules for such texts not all is known.
+    # Strict mode refuses the statement; the rules of other modes for such texts are not all known.
     "value": ("MODIFY `v` INT", "v", "v is NULL in 1 rows from before the statement: it is not known how MySQL"),
 }
 
-# table -> what the row of its next change has: other types, and other values. TiDB has no GEOMETRY, so `shape` gets no row.
+# table -> the types and values of its next row that differ. TiDB has no GEOMETRY, so `shape` gets no row.
 NEXT: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "now": ({"c": "datetime"}, {"c": "2026-11-01 10:20:30"}),
     "uuid": ({"c": "varchar"}, {"c": "6ccd780c-baba-1026-9564-5b8c656024db"}),
@@ -78,7 +78,7 @@ NEXT: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 }
 
 
-def test_a_value_that_only_the_source_knows_is_null_and_told(chain: Callable[..., Chain]) -> None:
+def test_a_value_that_only_the_source_has_is_null_and_reported(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), Stream()
     begun(it, stream, UNKNOWN)
     reports = run(it, stream, *(alter(4, table, sql) for table, (sql, *_) in UNKNOWN.items()), upto=5)
@@ -89,14 +89,14 @@ def test_a_value_that_only_the_source_knows_is_null_and_told(chain: Callable[...
         assert why in verdict.violations[0]["why"]
         (row,) = it.versions(table)
         assert (row["id"], row[column], row["_cdc_to_ts"]) == (1, None, None), table
-    # With its next change nothing is open any more.
+    # After the next change, no open row lacks a value.
     rows = (insert(6, 2, table, values, **types) for table, (types, values) in NEXT.items())
     later = run(it, stream, *rows, upto=7)
     assert {table: ddl_applied(report).passed for table, report in later.items()} == dict.fromkeys(NEXT, True)
 
 
 def test_columns_of_one_name_that_one_second_removes_stay_apart(chain: Callable[..., Chain]) -> None:
-    """The statements of a script have the same commit_ts where the source's clock has seconds."""
+    """The statements of a script have the same commit_ts if the source's clock has seconds."""
     it, stream = chain(tidb_extension=False), Stream()
     begun(it, stream, ["orders"])
     script = ("DROP COLUMN `v`", "ADD COLUMN `v` INT DEFAULT 7", "DROP `v`", "ADD COLUMN `v` DATE")
@@ -108,7 +108,7 @@ def test_columns_of_one_name_that_one_second_removes_stay_apart(chain: Callable[
     assert (second["id"], second[text], second[number], second["v"]) == (2, None, None, date(2026, 11, 1))
 
 
-# table -> its keys, the statement, and the column that tells its rows apart from then on
+# table -> its keys, the statement, and the column that identifies its rows from then on
 KEYS = {
     "next": ("UNIQUE KEY `one` (`id`), UNIQUE KEY `two` (`n`)", "DROP INDEX `one`", "n"),
     "primary": ("UNIQUE KEY `one` (`id`)", "ADD PRIMARY KEY (`n`)", "n"),
@@ -118,7 +118,7 @@ KEYS = {
 
 
 def test_a_unique_key_that_serves_as_key(chain: Callable[..., Chain]) -> None:
-    """Where the statement changes which key that is, rows go on under the other one."""
+    """If the statement changes which key serves, rows go on under the other key."""
     it, stream = chain(), Stream()
     of = "CREATE TABLE `shop`.`{}` (`id` BIGINT NOT NULL, `v` VARCHAR(20), `n` INT NOT NULL, {})"
     created = [statement(1, of.format(table, keys), table) for table, (keys, *_) in KEYS.items()]
@@ -144,7 +144,7 @@ def test_a_unique_key_that_serves_as_key(chain: Callable[..., Chain]) -> None:
         assert lives(it, table) == [*before, (int(rows[table]["id"]), tso(6), None, "update", None)], table
 
 
-# Of tables whose CREATE went by before the feed began: table -> the statement, and whether the new key can be told.
+# Tables whose CREATE came before the feed began -> the statement, and whether the new key can be read from rows.
 UNSEEN = {
     "other": ("DROP PRIMARY KEY, ADD PRIMARY KEY (`n`)", True),
     "several": ("DROP PRIMARY KEY, ADD PRIMARY KEY (`n`, `id`)", False),
@@ -154,19 +154,19 @@ UNSEEN = {
 
 
 def test_a_key_that_changes_in_a_table_whose_create_was_not_seen(chain: Callable[..., Chain]) -> None:
-    """Rows go on under a new key of one column; else the table asks for a reload."""
+    """Rows go on under a new key of one column; otherwise `reload_required` fails."""
     it, stream = chain(), Stream()
     run(it, stream, *(insert(2, 1, table) for table in UNSEEN), upto=3)
     reports = run(it, stream, *(alter(4, table, how) for table, (how, _) in UNSEEN.items()), upto=5)
-    there = {"id": "1", "v": "v1", "n": "1"}
-    moved = dml("UPDATE", tso(6), there | {"v": "v2"}, TYPES, old=there, key=["n"], table="other")
+    old_row = {"id": "1", "v": "v1", "n": "1"}
+    moved = dml("UPDATE", tso(6), old_row | {"v": "v2"}, TYPES, old=old_row, key=["n"], table="other")
     run(it, stream, moved, upto=7)
     began, ended = (1, tso(2), None, "insert", None), (1, tso(2), tso(4), "insert", "ddl")
     rekeyed = [ended, (1, tso(4), tso(6), "ddl", "update"), (1, tso(6), None, "update", None)]
-    for table, (_, told) in UNSEEN.items():
+    for table, (_, has_readable_key) in UNSEEN.items():
         asks = table in reports and not reload_required(reports[table]).passed
-        assert asks is (told is False), table
-        assert lives(it, table) == (rekeyed if told else [began]), table
+        assert asks is (has_readable_key is False), table
+        assert lives(it, table) == (rekeyed if has_readable_key else [began]), table
 
 
 MOVED = {
@@ -177,7 +177,7 @@ MOVED = {
 }
 
 
-def test_rows_that_come_and_go_unseen_ask_for_a_reload_from_then_on(chain: Callable[..., Chain]) -> None:
+def test_changes_without_row_events_ask_for_a_reload_from_then_on(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), Stream()
     begun(it, stream, MOVED)
     reports = run(it, stream, *(alter(4, table, how) for table, how in MOVED.items()), upto=5)
@@ -185,13 +185,13 @@ def test_rows_that_come_and_go_unseen_ask_for_a_reload_from_then_on(chain: Calla
     for table, how in MOVED.items():
         verdict = reload_required(reports[table])
         assert not verdict.passed, table
-        told = [(t["commit_ts"], t["statement"]) for t in verdict.violations]
-        assert told == [(tso(4), f"ALTER TABLE `shop`.`{table}` {how}")]
+        statements = [(t["commit_ts"], t["statement"]) for t in verdict.violations]
+        assert statements == [(tso(4), f"ALTER TABLE `shop`.`{table}` {how}")]
         assert reload_required(later[table]).violations == verdict.violations
         assert lives(it, table) == [(1, tso(2), None, "insert", None), (2, tso(6), None, "insert", None)]
 
 
-def test_a_needed_reload_moves_with_the_rows_and_ends_with_them(chain: Callable[..., Chain]) -> None:
+def test_a_required_reload_moves_with_the_rows_and_ends_with_them(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), Stream()
     begun(it, stream, ["moved", "emptied", "gone"])
     unseen = [alter(4, table, "TRUNCATE PARTITION p0") for table in ("moved", "emptied", "gone")]
@@ -210,7 +210,7 @@ def test_a_needed_reload_moves_with_the_rows_and_ends_with_them(chain: Callable[
     assert asked == {"named": True, "emptied": False, "gone": False}
 
 
-# table -> its statement, the row before it, and what is said of the open rows. None: nothing.
+# table -> its statement, the row before it, and what the check says about open rows; None: it passes.
 EXCLUDED: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "null": ("MODIFY `n` INT NOT NULL", {"n": None}, "have NULL in n"),
     "renamed": ("CHANGE `n` `m` BIGINT NOT NULL", {"n": None}, "have NULL in m"),
@@ -230,7 +230,7 @@ EXCLUDED: dict[str, tuple[str, dict[str, Any], str | None]] = {
 def test_a_value_that_a_statement_excludes_asks_for_a_reload(
     is_large: bool, chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an SQL mode that is not strict the source changes such values, and no row event says so."""
+    """Without strict mode the source changes such values, and sends no row event."""
     if is_large:  # so that a run does not write all open versions again
         monkeypatch.setattr("cdc_assets.history.table_plan.REWRITTEN", 0)
         monkeypatch.setattr("cdc_assets.history.table_plan.REWRITTEN_A_CHANGE", 0)
@@ -245,18 +245,18 @@ def test_a_value_that_a_statement_excludes_asks_for_a_reload(
     ]
     statements = [alter(4, table, how) for table, (how, *_) in EXCLUDED.items()]
     reports = run(it, stream, *changes, *statements, upto=5)
-    told = {table: [each["why"] for each in reload_required(report).violations] for table, report in reports.items()}
+    reasons = {table: [each["why"] for each in reload_required(report).violations] for table, report in reports.items()}
     for table, (_, _, expected) in EXCLUDED.items():
-        assert len(told[table]) == (expected is not None), table
-        assert all(f"open rows from before the statement {expected}, which" in why for why in told[table])
+        assert len(reasons[table]) == (expected is not None), table
+        assert all(f"open rows from before the statement {expected}, which" in why for why in reasons[table])
 
 
 def update(key: int, table: str, old: dict[str, Any]) -> Message:
-    """The row gets the values of `insert`, right before the statements at 4."""
+    """Return a row's change to the values of `insert`, right before the statements at 4."""
     return dml("UPDATE", tso(4) - 1, {"id": str(key), "v": f"v{key}", "n": "1"}, TYPES, old=old, table=table)
 
 
-def test_nothing_is_said_of_excluded_values_that_row_events_have_changed(chain: Callable[..., Chain]) -> None:
+def test_excluded_values_that_row_events_have_changed_ask_for_no_reload(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), Stream()
     run(it, stream, create(), insert(2, 1, "orders", {"n": None}), insert(2, 2, "orders", {"n": None}), upto=3)
     mended = [
@@ -269,7 +269,7 @@ def test_nothing_is_said_of_excluded_values_that_row_events_have_changed(chain: 
 
 
 def test_two_renames_of_one_name_to_one_other_with_one_commit_ts_ask_for_a_reload(chain: Callable[..., Chain]) -> None:
-    """No clock tells which of the two tables a row belongs to."""
+    """No clock shows to which of the two tables a row belongs."""
     it, stream = chain(tidb_extension=False), Stream()
     run(it, stream, create(), insert(2, 1), upto=3)
     rename = statement(4, "RENAME TABLE `shop`.`orders` TO `shop`.`old`", "old")
@@ -278,8 +278,8 @@ def test_two_renames_of_one_name_to_one_other_with_one_commit_ts_ask_for_a_reloa
     once = run(it, stream, rename, drop, again, insert(4, 2), upto=5)
     assert reload_required(once["old"]).passed
     twice = run(it, stream, rename | {"sql": rename["sql"].replace("TABLE", "TABLES")}, upto=7)
-    (told,) = reload_required(twice["old"]).violations
-    assert "two RENAMEs of shop.orders to this name have one commit_ts" in told["why"]
+    (reload,) = reload_required(twice["old"]).violations
+    assert "two RENAMEs of shop.orders to this name have one commit_ts" in reload["why"]
 
 
 HARMLESS = {
@@ -324,7 +324,7 @@ def test_a_dropped_table_that_is_recovered_has_its_rows_again(runs: int, chain: 
     ]
 
 
-# table -> its statement, and what the log of the run says of the features that it needs
+# table -> its statement, and what the run's log says about the Delta features that it needs
 PLAIN = {
     "added": ("ADD COLUMN `c` INT DEFAULT 5", None),
     "dropped": ("DROP COLUMN `n`", None),
@@ -336,20 +336,22 @@ PLAIN = {
 
 
 def test_histories_stay_plain_as_long_as_they_can(chain: Callable[..., Chain]) -> None:
-    """What other readers see: the same rows, unless the run has said why they cannot."""
+    """Other readers see the same rows, unless the run's log says why they cannot."""
     it, stream = chain(), Stream()
     begun(it, stream, PLAIN)
     types = {"widened": {"n": "bigint"}}
     rows = [insert(5, 3, table, **types.get(table, {})) for table in PLAIN]
     reports = run(it, stream, *(alter(4, table, sql) for table, (sql, _) in PLAIN.items()), *rows, upto=6)
-    for table, (_, said) in PLAIN.items():
-        assert [line.startswith(said) for line in reports[table].log_lines if said] == [True] * bool(said), table
+    for table, (_, log_line) in PLAIN.items():
+        assert [line.startswith(log_line) for line in reports[table].log_lines if log_line] == [True] * bool(
+            log_line
+        ), table
         log = it.lake.history("shop", table).log()
         assert log is not None
-        assert log.has_plain_files == (said is None), table
-        if said is None:
-            found = QueryBuilder().register("t", DeltaTable(it.lake.history("shop", table).path))
-            read = pa.table(found.execute("SELECT id, _cdc_is_current FROM t ORDER BY id").read_all()).to_pylist()
+        assert log.has_plain_files == (log_line is None), table
+        if log_line is None:
+            query = QueryBuilder().register("t", DeltaTable(it.lake.history("shop", table).path))
+            read = pa.table(query.execute("SELECT id, _cdc_is_current FROM t ORDER BY id").read_all()).to_pylist()
             assert [(r["id"], r["_cdc_is_current"]) for r in read] == _current(it.versions(table)), table
 
 

@@ -1,6 +1,6 @@
-"""What a new type makes of existing values: pairs of types on a real MariaDB, in an SQL mode that is not strict.
+"""Convert existing values to new types: pairs of types on a real MariaDB, in an SQL mode that is not strict.
 
-The history may have the server's value, no value, or one that `reload_required` reports. It must not have another.
+The history may have the server's value, no value, or a value that `reload_required` reports, but no other value.
 """
 
 from collections.abc import Iterator
@@ -69,13 +69,13 @@ Texts = list[tuple[str | None, str | None]]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Texts]]:
-    """What the server makes of the values of each pair of types."""
+    """The values that the server has after each change of type."""
     server = MariaDB(tmp_path_factory.mktemp("types"))
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = '', time_zone = '+00:00'")
         cursor.execute("CREATE DATABASE types CHARACTER SET latin1")
         cursor.execute("USE types")
-        found = {}
+        conversions = {}
         for old, values in VALUES.items():
             cursor.execute(f"CREATE OR REPLACE TABLE source (id int AUTO_INCREMENT PRIMARY KEY, c {old})")
             cursor.execute(f"INSERT INTO source (c) VALUES {', '.join(f'({value})' for value in values)}")
@@ -86,8 +86,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
                 cursor.execute(f"ALTER TABLE t MODIFY c {new}")
                 cursor.execute(f"SELECT {text_of(new)} FROM t ORDER BY id")
                 after = [row[0] for row in cursor.fetchall()]
-                found[old, new] = list(zip(before, after, strict=True))
-    yield found
+                conversions[old, new] = list(zip(before, after, strict=True))
+    yield conversions
     server.stop()
 
 
@@ -105,7 +105,7 @@ def typed(text: Column, kind: MySQLType) -> Column:
 
 
 def expected_and_actual(before: Column, after: Column, old: MySQLType, new: MySQLType) -> Column:
-    """Return the server's value and the history's, and whether the history reports its value. STRUCT."""
+    """Return a struct of the server's value, the history's, and whether the history reports its value."""
     target, value = spark_type(new), typed(before, old)
     is_kept = fits_history_column(old, new) and keeps_values(old, new) and not adds_digits(old, new)
     result = value.try_cast(target) if is_kept else converted(value, old, new, target, "UTC", of_tidb=False)
@@ -117,7 +117,7 @@ def expected_and_actual(before: Column, after: Column, old: MySQLType, new: MySQ
     )
 
 
-def test_no_value_differs_unnoticed(results: dict[tuple[str, str], Texts], spark: SparkSession) -> None:
+def test_no_value_differs_without_a_report(results: dict[tuple[str, str], Texts], spark: SparkSession) -> None:
     wrong, equal = [], 0
     for begin in range(0, len(PAIRS), _PAIRS_A_JOB):
         pairs = PAIRS[begin : begin + _PAIRS_A_JOB]

@@ -1,4 +1,4 @@
-"""What a history promises: which versions of a key may stand together, and that the last change of each key shows."""
+"""Check the rules of a history: which versions of a key may exist together, and that each key's last change shows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ GOOD: dict[str, list[Version]] = {
     "closed by a change of the table": [(10, 20, "ddl"), (20, None, None)],
     "gone to another key with a statement, and come back": [(10, 20, "ddl"), (25, None, None)],
 }
-# The rule that is broken, and the `from` of the versions it is shown at.
+# The rule that is broken, and the `from` of the versions that the violations name.
 BAD: dict[str, tuple[list[Version], str, list[int]]] = {
     "overlap": ([(10, 30, "update"), (20, None, None)], "overlaps the next", [10]),
     "overlap after a delete": ([(10, 30, "delete"), (20, None, None)], "overlaps the next", [10]),
@@ -71,21 +71,21 @@ def table(cases: dict[str, list[Version]], *, current: bool | None = None, copy:
 
 
 @pytest.mark.fast
-def test_versions_that_may_stand_together() -> None:
+def test_versions_that_may_exist_together() -> None:
     assert find_violations(table(GOOD)) == []
     assert find_violations(table({})) == []
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Violation]:
+def violations() -> list[Violation]:
     return find_violations(table(GOOD | {name: versions for name, (versions, _, _) in BAD.items()}))
 
 
 @pytest.mark.fast
 @pytest.mark.parametrize("case", BAD)
-def test_versions_that_may_not(found: list[Violation], case: str) -> None:
+def test_versions_that_may_not_exist_together(violations: list[Violation], case: str) -> None:
     _, rule, starts = BAD[case]
-    mine = sorted((r for r in found if r["_cdc_key"] == case), key=lambda r: r["_cdc_from_ts"])
+    mine = sorted((r for r in violations if r["_cdc_key"] == case), key=lambda r: r["_cdc_from_ts"])
     assert [(r["_cdc_from_ts"], r["rule"]) for r in mine] == [(start, rule) for start in starts]
     assert [(r["_cdc_topic"], r["_cdc_partition"], r["_cdc_offset"]) for r in mine] == [
         ("topic", 1, start) for start in starts
@@ -93,8 +93,8 @@ def test_versions_that_may_not(found: list[Violation], case: str) -> None:
 
 
 @pytest.mark.fast
-def test_one_keys_fault_is_not_anothers(found: list[Violation]) -> None:
-    assert {r["_cdc_key"] for r in found} == set(BAD)
+def test_a_violation_of_one_key_is_none_of_another(violations: list[Violation]) -> None:
+    assert {r["_cdc_key"] for r in violations} == set(BAD)
 
 
 @pytest.mark.fast
@@ -124,7 +124,7 @@ def keyless(op: str, at: int, v: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, dict[str, TableReport]]:
-    """Three keys, an update, a delete; in another table three equal rows, and then two."""
+    """Run three keys, an update and a delete; in another table three equal rows, and then two."""
     chain = Chain(spark, tmp_path_factory.mktemp("verified"))
     stream = Stream()
     stream.send(ORDERS.insert(tso(10), 1, "a"))
@@ -141,7 +141,7 @@ def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 @pytest.fixture
 def copied(run: tuple[Chain, dict[str, TableReport]], tmp_path: Path) -> tuple[Chain, dict[str, TableReport]]:
-    """The run, for a test that changes its tables."""
+    """A copy of the run's tables, for a test that changes them."""
     return run[0].copy(tmp_path / "copied"), run[1]
 
 
@@ -150,7 +150,7 @@ def orders(chain: Chain) -> LakeTable[HistoryCursor]:
 
 
 def broken(chain: Chain, report: TableReport) -> list[Violation]:
-    """What is wrong with the table's files as they are now, as if the run had written them."""
+    """Return the violations of the table's files as they are now, as if the run had written them."""
     return verify_written_versions(chain.lake, replace(report, files=chain.lake.history("shop", report.table).files()))
 
 
@@ -167,8 +167,8 @@ def test_a_key_without_its_open_version_is_shown_with_its_last_record(
 ) -> None:
     chain, reports = copied
     remove(orders(chain), "id = 1 AND _cdc_is_current")
-    gone, unreflected = broken(chain, reports["orders"])
-    assert (gone["rule"], gone["_cdc_from_ts"]) == ("closed by an update, but no version follows", tso(10))
+    ended, unreflected = broken(chain, reports["orders"])
+    assert (ended["rule"], ended["_cdc_from_ts"]) == ("closed by an update, but no version follows", tso(10))
     assert unreflected["rule"] == "the last change of the key does not show"
     assert [unreflected[c] for c in ("_cdc_topic", "_cdc_partition", "_cdc_offset")] == ["shop_changes", 0, 3]
     assert (unreflected["op"], unreflected["expected_open"], unreflected["counted_open"]) == ("update", 1, 0)
@@ -182,7 +182,7 @@ def test_a_key_still_open_after_its_delete_is_shown(copied: tuple[Chain, dict[st
 
 
 @pytest.mark.parametrize("row", ["id = 1 AND _cdc_is_current", "id = 1 AND NOT _cdc_is_current"])
-def test_a_version_doubled_behind_its_back(copied: tuple[Chain, dict[str, TableReport]], row: str) -> None:
+def test_a_version_doubled_by_hand(copied: tuple[Chain, dict[str, TableReport]], row: str) -> None:
     chain, reports = copied
     double(orders(chain), row)
     assert broken(chain, reports["orders"])
@@ -195,10 +195,10 @@ def test_a_gap(copied: tuple[Chain, dict[str, TableReport]]) -> None:
     assert (shown["rule"], shown["_cdc_from_ts"]) == ("a gap that no delete explains", tso(10))
 
 
-def test_part_after_part_the_same_is_found(
+def test_checking_in_parts_gives_the_same_violations(
     copied: tuple[Chain, dict[str, TableReport]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of many rows a part of the keys is looked at after the other."""
+    """Large tables are checked in parts of their keys."""
     chain, reports = copied
     monkeypatch.setattr("cdc_assets.stages.history.verify._AT_ONCE", 1)
     assert verify_written_versions(chain.lake, reports["orders"]) == []

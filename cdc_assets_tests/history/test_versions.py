@@ -1,4 +1,4 @@
-"""The chain of versions of a key, apart from any writing."""
+"""Build the chain of versions of a key, without writing it."""
 
 from typing import Any
 
@@ -64,8 +64,8 @@ def chain(spark: SparkSession, changes: dict[str, list[Change]], held: dict[str,
     )
 
 
-def found(frame: DataFrame) -> dict[str, list[Version]]:
-    """The versions that are opened or closed; those of before keep what they have beside the row."""
+def read_versions(frame: DataFrame) -> dict[str, list[Version]]:
+    """Return the versions that are opened or closed; versions from before keep their other columns."""
     result: dict[str, list[Version]] = {}
     for r in sorted(frame.collect(), key=lambda r: (r["key"], r["commit_ts"])):
         assert r["rest"] == (Row(more=r["key"]) if r["was_open"] else None)
@@ -131,11 +131,11 @@ CASES: dict[str, tuple[tuple[int, str | None] | None, list[Change], list[Version
 
 
 def test_all_cases_side_by_side(spark: SparkSession) -> None:
-    """Each case is a key of its own, so this also shows that keys do not touch each other."""
+    """Each case is a key of its own, so keys do not affect each other."""
     changes = {name: line for name, (_, line, _) in CASES.items()}
     held = {name: version for name, (version, _, _) in CASES.items() if version}
-    expected = {name: wanted for name, (_, _, wanted) in CASES.items() if wanted}
-    assert found(chain(spark, changes, held)) == expected
+    expected = {name: versions for name, (_, _, versions) in CASES.items() if versions}
+    assert read_versions(chain(spark, changes, held)) == expected
 
 
 STEPS = st.lists(
@@ -144,7 +144,7 @@ STEPS = st.lists(
 
 
 def replay(line: list[Change], held: tuple[int, str | None] | None) -> dict[int, tuple[bool, str | None]]:
-    """commit_ts -> (whether the row is there from then on, its v)."""
+    """Return commit_ts -> (whether the row exists from then on, its v)."""
     state = {held[0]: (True, held[1])} if held else {}
     return state | {at: (op != "delete", v if op != "delete" else None) for at, op, v in line}
 
@@ -157,10 +157,10 @@ def replay(line: list[Change], held: tuple[int, str | None] | None) -> dict[int,
 def test_versions_are_the_states(
     spark: SparkSession, lines: list[list[tuple[str, str | None]]], opened: list[str | None]
 ) -> None:
-    """At every commit_ts, the versions (with the open one of before) hold what the last change at or before it says."""
+    """At every commit_ts, the versions hold the row of the last change at or before it."""
     changes = {str(k): [(10 + n, op, v) for n, (op, v) in enumerate(line)] for k, line in enumerate(lines)}
     held = {str(k): (5, None if o == "null" else o) for k, o in enumerate(opened[: len(lines)]) if o}
-    result = found(chain(spark, changes, held))
+    result = read_versions(chain(spark, changes, held))
     for key, line in changes.items():
         present = result.get(key, [])
         if key in held and not (present and present[0][1] is None):
@@ -169,8 +169,8 @@ def test_versions_are_the_states(
         states = replay(line, held.get(key))
         for at in [4, 5, *range(10, 17)]:
             shown: list[Any] = [v for start, _, v, end, _ in present if start <= at and (end is None or at < end)]
-            there, value = next((states[p] for p in sorted(states, reverse=True) if p <= at), (False, None))
-            assert shown == ([value] if there else [])
+            is_present, value = next((states[p] for p in sorted(states, reverse=True) if p <= at), (False, None))
+            assert shown == ([value] if is_present else [])
         assert all(end is None or start < end for start, _, _, end, _ in present)
 
 
@@ -188,7 +188,7 @@ def test_coordinates_are_those_of_the_opening_change(spark: SparkSession, op: st
     assert places == expected
 
 
-# A statement at 10, with which another table takes the name. Rows of before are of era 0, those after it of era 2.
+# At 10 another table takes the name. Rows from before have era 0, rows after it have era 2.
 REPLACEMENT = Effects(
     last_era=2,
     endings=(Ending(0, "rename", 10),),
@@ -258,4 +258,4 @@ def test_a_version_goes_on_where_an_equal_row_comes_in(spark: SparkSession) -> N
     result: dict[str, list[Seen]] = {}
     for r in sorted(made.collect(), key=lambda r: (r["key"], r["commit_ts"], r["row"]["id"])):
         result.setdefault(r["key"], []).append((r["commit_ts"], *r["row"], r["to_ts"], r["closed_by"]))
-    assert result == {key: wanted for key, (_, _, _, wanted) in REPLACED.items()}
+    assert result == {key: versions for key, (_, _, _, versions) in REPLACED.items()}

@@ -1,4 +1,4 @@
-"""History tables over several runs: merging, new columns, wider types, several tables."""
+"""Write history tables over several runs: merging, new columns, wider types, several tables."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -14,7 +14,7 @@ from cdc_assets_tests.support import Chain, Message, Rows, Stream, ddl, dml, tso
 
 
 def feed_runs(it: Chain, *runs: list[Message]) -> list[Any]:
-    """One run for each list of messages, all of which the run's watermark releases; return the reports."""
+    """Run once for each list of messages, all of which the run's watermark releases; return the reports."""
     stream = Stream()
     reports = []
     for messages in runs:
@@ -81,7 +81,7 @@ def test_rows_that_arrive_by_a_rename(chain: Callable[..., Chain]) -> None:
 
 
 def test_columns_that_appear_and_types_that_widen(chain: Callable[..., Chain]) -> None:
-    """Without DDL on the wire, the history follows the events; a column is never made narrower."""
+    """Without DDL in the feed, the history follows the events; a column never becomes narrower."""
     it = chain()
 
     def row(at: int, op: str, types: dict[str, str], **values: str | None) -> Message:
@@ -136,7 +136,7 @@ def test_tables_are_kept_apart(chain: Callable[..., Chain]) -> None:
 
 
 def test_a_run_that_changes_nothing_in_a_table(chain: Callable[..., Chain]) -> None:
-    """No version is opened or closed; the table's cursor still advances, and with it what the next run starts from."""
+    """No version is opened or closed, but the table's cursor advances."""
     it, rows = chain(), Rows()
     _, nothing, after = feed_runs(
         it,
@@ -172,7 +172,7 @@ def test_a_run_that_changes_nothing_in_a_table_without_a_key(chain: Callable[...
 def test_equal_rows_of_a_large_table_close_one_by_one(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of equal rows without a key the newest copy closes."""
+    """The newest copy of equal rows without a key closes first."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(table_plan, limit, -1)  # any table is large
     it = chain()
@@ -187,8 +187,8 @@ def test_equal_rows_of_a_large_table_close_one_by_one(
         [keyless("DELETE", 4, "1")],
         [keyless("DELETE", 5, "1"), keyless("INSERT", 6, "1")],
     )
-    found = [(v["id"], v["_cdc_copy"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()]
-    assert found == [(1, 1, tso(1), tso(5)), (1, 2, tso(2), tso(4)), (2, 1, tso(3), None), (1, 1, tso(6), None)]
+    copies = [(v["id"], v["_cdc_copy"], v["_cdc_from_ts"], v["_cdc_to_ts"]) for v in it.versions()]
+    assert copies == [(1, 1, tso(1), tso(5)), (1, 2, tso(2), tso(4)), (2, 1, tso(3), None), (1, 1, tso(6), None)]
     assert [(r.history[0].opened, r.history[0].closed) for r in (second, third)] == [(0, 1), (1, 1)]
     assert any("deletion vectors" in line for line in second.history[0].log_lines)
     assert third.history[0].log_lines == []
@@ -196,19 +196,19 @@ def test_equal_rows_of_a_large_table_close_one_by_one(
 
 
 def row(op: str, at: int, types: dict[str, str], **values: str | None) -> Message:
-    """An event of a row whose columns may have any name."""
+    """Return an event of a row whose columns may have any name."""
     named = dict(zip(types, values.values(), strict=True))
     return dml(op, tso(at), named, types, old=named if op == "UPDATE" else None)
 
 
-# DATETIME needs a feature of Delta's of its own.
+# DATETIME needs a Delta feature.
 ODD = {"id": "bigint", "a b,c": "varchar", "at": "datetime"}
 NOON = "2020-01-02 12:00:00"
 
 
 @pytest.mark.parametrize("first", [{"id": "bigint"}, ODD], ids=["later", "at once"])
 def test_a_column_that_delta_takes_only_when_mapped(chain: Callable[..., Chain], first: dict[str, str]) -> None:
-    """Opened, closed, opened again: what is written apart from Delta's own writer would be NULL to readers."""
+    """If a version were written without Delta's own writer, readers would see NULL."""
     it = chain()
     only_id = len(first) == 1
     reports = feed_runs(
@@ -231,7 +231,7 @@ def test_a_column_that_delta_takes_only_when_mapped(chain: Callable[..., Chain],
 
 
 def test_a_datetime_column_that_comes_later(chain: Callable[..., Chain]) -> None:
-    """TIMESTAMP_NTZ is a feature of Delta's, which a table has only once it is asked for."""
+    """TIMESTAMP_NTZ is a Delta feature, which a table has only after it is enabled."""
     it, types = chain(), {"id": "bigint", "at": "datetime"}
     feed_runs(
         it,

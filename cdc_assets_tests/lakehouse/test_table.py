@@ -155,11 +155,11 @@ def test_files_have_the_statistics_that_delta_would_write(
     assert plain.low.get("name") is None or plain.low["name"] <= LONG <= plain.high["name"]
     assert [f.rows for f in named.files(kind="plain")] == [1]
     assert named.fetch([odd], "kind", "n").sort_by("n").to_pydict() == {"kind": ["a b/ü=%"] * 2, "n": [-3, 5]}
-    found = named.read(spark)
-    assert sorted(tuple(r) for r in found.where("kind = 'a b/ü=%'").collect()) == sorted(
+    frame = named.read(spark)
+    assert sorted(tuple(r) for r in frame.where("kind = 'a b/ü=%'").collect()) == sorted(
         [("a b/ü=%", 5, "x"), ("a b/ü=%", -3, None)]
     )
-    assert [r["n"] for r in found.where(f"name = '{LONG}'").collect()] == [2**60]
+    assert [r["n"] for r in frame.where(f"name = '{LONG}'").collect()] == [2**60]
 
 
 def test_files_of_different_writers_are_fetched_together(spark: SparkSession, named: LakeTable[NumbersCursor]) -> None:

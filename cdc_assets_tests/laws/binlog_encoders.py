@@ -1,6 +1,7 @@
-"""The model's log as Kafka records of the readers of MySQL's binlog: Canal's FlatMessage and Debezium's envelopes.
+"""Write the model's log as Kafka records of the readers of MySQL's binlog: Canal's FlatMessage and Debezium's envelopes.
 
-Field by field as in the recorded records (`recorded/mysql`). Neither tells watermarks, and their clock has whole seconds.
+The fields are those of the recorded records (`recorded/mysql`). Neither reader sends watermarks, and both clocks have
+seconds only.
 """
 
 import base64
@@ -17,12 +18,12 @@ from cdc_assets_tests.support import Stream
 
 
 def seconds(ts: int) -> int:
-    """What is left of a moment in the binlog: milliseconds of a whole second."""
+    """Return a moment as the binlog keeps it: milliseconds, cut to seconds."""
     return (ts >> 18) // 1000 * 1000
 
 
 def compact(value: Any) -> bytes:
-    """JSON without blanks, characters as they are."""
+    """Return JSON without blanks; characters are not escaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -30,7 +31,7 @@ def compact(value: Any) -> bytes:
 
 
 def flat_text(text: str | None, of: Type) -> str | None:
-    """As Java prints it: a decimal without a fraction keeps one zero."""
+    """Return a value as Java prints it: a decimal without a fraction keeps one zero."""
     if text is None:
         return None
     if of.base == "decimal" and of.scale and Decimal(text) == int(Decimal(text)):
@@ -40,7 +41,7 @@ def flat_text(text: str | None, of: Type) -> str | None:
 
 @dataclass
 class Canal(Encoder):
-    """Alibaba Canal's FlatMessage: one partition, types as in the user's statements, `old` has the changed columns only."""
+    """Encode Alibaba Canal's FlatMessage: one partition, types as the user wrote them, `old` with the changed columns."""
 
     protocol: ClassVar[dict[str, Any]] = {"protocol": "canal-json"}
     gated: ClassVar[bool] = False
@@ -133,7 +134,7 @@ _JDBC = {
 
 
 def field_of(column: Column) -> dict[str, Any]:
-    """A column's field in a row's schema."""
+    """Return a column's field in a row's schema."""
     of = column.type
     base = _FIELDS.get(of.base, "string")
     if of.unsigned:
@@ -161,7 +162,7 @@ def field_of(column: Column) -> dict[str, Any]:
 
 
 def connect_value(text: str | None, of: Type) -> Any:
-    """A value as the JSON converter writes it, in the connector's default modes."""
+    """Return a value as the JSON converter writes it in the connector's default modes."""
     if text is None:
         return None
     if of.is_integer:
@@ -222,7 +223,9 @@ _SOURCE = {
 
 @dataclass
 class Debezium(Encoder):
-    """Debezium 3.5: a topic a table, one of schema changes; truncations in the table's topic, no NULL replaced.
+    """Encode Debezium 3.5: one topic for each table and one for schema changes.
+
+    A TRUNCATE is a record in the table's topic. A NULL is never replaced by the default.
 
     Attributes:
         schemas: whether each record carries its schema, or is the bare payload.
@@ -250,7 +253,7 @@ class Debezium(Encoder):
             op = {"insert": "c", "update": "u", "delete": "d"}[change.op]
             self._change(change.shape, op, change.before, change.after, at, [])
             return
-        # A changed key is a deletion, its tombstone and a creation, at one place.
+        # A changed key is a deletion, its tombstone and a creation, at one binlog position.
         before, after = change.before or {}, change.after or {}
         headers = [("__debezium.newkey", compact(self._key(change.shape, after)))]
         self._change(change.shape, "d", before, None, at, headers)
@@ -321,7 +324,7 @@ class Debezium(Encoder):
             body = self._envelope(table.before, truncate | self._clocks(at["ts_ms"] + 400))
             self._send(f"{SERVER}.{'.'.join(table.name)}", compact(body), None, [])
             return
-        # One message a table, each with the whole statement.
+        # Debezium sends one message for each table, each with the complete statement.
         for table in statement.tables:
             database, name = table.name
             payload = {
@@ -334,8 +337,8 @@ class Debezium(Encoder):
             }
             key = {"databaseName": database}
             body = {"schema": _SCHEMA_CHANGE, "payload": payload} if self.schemas else payload
-            told = {"schema": _SCHEMA_CHANGE_KEY, "payload": key} if self.schemas else key
-            self._send(SERVER, compact(body), compact(told), [])
+            record_key = {"schema": _SCHEMA_CHANGE_KEY, "payload": key} if self.schemas else key
+            self._send(SERVER, compact(body), compact(record_key), [])
 
     def _source(self, ts: int, database: str, table: str | None) -> dict[str, Any]:
         ms = seconds(ts)
@@ -369,13 +372,17 @@ class Debezium(Encoder):
 
 
 def _table_change(kind: Ddl, table: TableDdl) -> dict[str, Any]:
-    told = f'"{table.name[0]}"."{table.name[1]}"'
+    identifier = f'"{table.name[0]}"."{table.name[1]}"'
     if table.after is None:
-        return {"type": "DROP", "id": told, "table": None}
+        return {"type": "DROP", "id": identifier, "table": None}
     shape = table.after
     columns = [_described(c, n) for n, c in enumerate(shape.columns, 1)]
     described = {"defaultCharsetName": "utf8mb4", "primaryKeyColumnNames": list(shape.key), "columns": columns}
-    return {"type": "CREATE" if kind is Ddl.CREATE else "ALTER", "id": told, "table": described | {"comment": None}}
+    return {
+        "type": "CREATE" if kind is Ddl.CREATE else "ALTER",
+        "id": identifier,
+        "table": described | {"comment": None},
+    }
 
 
 def _described(column: Column, position: int) -> dict[str, Any]:
@@ -410,7 +417,7 @@ _SCHEMA_CHANGE_KEY = {
     "name": "io.debezium.connector.mariadb.SchemaChangeKey",
     "version": 1,
 }
-# Readers take the payload; of the schema, which describes every field of it, the outermost is enough.
+# Readers use the payload only, so the outermost level of the schema is enough.
 _SCHEMA_CHANGE = {
     "type": "struct",
     "fields": [
@@ -429,10 +436,10 @@ _SCHEMA_CHANGE = {
 
 @dataclass
 class DebeziumWithoutSchemas(Debezium):
-    """`schemas.enable=false`: what a value is has to be learnt from the schema changes."""
+    """Encode with `schemas.enable=false`: only the schema changes state the types of values."""
 
     schemas: bool = False
-    # A row that comes before the schema change that made its table cannot be typed.
+    # A row that comes before its table's CREATE TABLE cannot be typed.
     lanes_apart: ClassVar[bool] = False
 
 

@@ -1,4 +1,4 @@
-"""The conservation law, read back from the tables: no report of any stage is believed here."""
+"""Check the conservation law from the tables alone, without the reports of the stages."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from cdc_assets_tests.support import rows_in
 
 @dataclass(frozen=True)
 class Counts:
-    """The row events of a feed, each in exactly one class, and its records."""
+    """The row events of a feed, each in exactly one class, and the number of its records."""
 
     records: int
     undecodable: int
@@ -26,8 +26,11 @@ class Counts:
     excluded: int
 
 
-def settled(lake: Lakehouse) -> None:
-    """As `conserved`, of a feed without watermarks: which events are late and pending, only its releases can say."""
+def assert_counts_add_up(lake: Lakehouse) -> None:
+    """Assert that the counts of a feed without watermarks add up.
+
+    Only the releases of such a feed know which events are late or pending, so their totals are used.
+    """
     rows = [e for e in _decoded(lake) if e["kind"] == "row"]
     last = lake.released_changes.cursor()
     assert last is not None
@@ -45,7 +48,7 @@ def balanced(report: ReleaseReport) -> None:
 
 
 def _decoded(lake: Lakehouse) -> list[dict[str, Any]]:
-    """All change events, after a look that every record has some, or is in quarantine."""
+    """Return all change events, after asserting that every record has an event or is in quarantine."""
     raw = Counter(_record(r) for r in rows_in(lake.raw_records, lake.spark))
     events = rows_in(lake.change_events, lake.spark)
     assert set(raw.values()) <= {1}, "a record was taken in twice"
@@ -58,7 +61,7 @@ def _decoded(lake: Lakehouse) -> list[dict[str, Any]]:
 
 
 def _released(lake: Lakehouse) -> tuple[int, int]:
-    """How many row events are released, and how many copies of them were dropped."""
+    """Return the number of row events that are released, and the number of dropped duplicates of them."""
     own = [c for c in rows_in(lake.released_changes, lake.spark) if c["kind"] == "row"]
     return sum(c["events"] for c in own), sum(c["repeats"] for c in own)
 
@@ -68,12 +71,15 @@ def _record(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Where an event stands: a record of Open Protocol may hold one that cannot be decoded among others that can."""
+    """Return the place of an event.
+
+    A record of Open Protocol may hold events that can be decoded and one that cannot.
+    """
     return row["topic"], row["partition"], row["offset"], row["index"]
 
 
 def conserved(lake: Lakehouse, feed: Feed) -> Counts:
-    """Assert that every record and every row event is accounted for, and count them."""
+    """Assert that every record and every row event is accounted for, and return the counts."""
     events = _decoded(lake)
     undecodable = [e for e in events if e["kind"] == "undecodable"]
     rows = [e for e in events if e["kind"] == "row"]
@@ -95,10 +101,10 @@ def conserved(lake: Lakehouse, feed: Feed) -> Counts:
 
 
 def _classes(lake: Lakehouse, feed: Feed, events: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[str]:
-    """The class of each row event, from the watermarks that each release went by.
+    """Return the class of each row event, from the watermarks that each release used.
 
-    A batch is looked at by the first release whose cursor has passed it; what was then below the watermark released
-    before is late. A table that is held is released up to where it is held.
+    The first release whose cursor has passed a batch classifies its events: an event is late if it is below the
+    watermark that was released before. A blocked table is released only up to the position of its hold.
     """
     cursors = list(lake.released_changes.cursors())[::-1]
     assert [c.sequence for c in cursors] == list(range(1, len(cursors) + 1))
@@ -123,7 +129,10 @@ def _classes(lake: Lakehouse, feed: Feed, events: list[dict[str, Any]], rows: li
 
 
 def _watermarks_are_right(feed: Feed, cursors: list[ReleaseCursor], events: list[dict[str, Any]]) -> None:
-    """The last release's watermark of each topic: the minimum over its partitions of the largest that each has shown."""
+    """Assert each topic's watermark in the last release.
+
+    It is the smallest, over the topic's partitions, of the largest watermark of each.
+    """
     if not cursors or feed.gate_scope != "topic":
         return
     shown: dict[str, dict[int, int]] = {}

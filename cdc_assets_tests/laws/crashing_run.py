@@ -1,16 +1,19 @@
-"""A run of the core that dies at a given moment: in a process of its own, which kills itself with SIGKILL, or in the test's.
+"""Run the core and let it die at a given moment, in a process that kills itself with SIGKILL or in the test's process.
 
-usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT [SETTINGS], where SETTINGS are the feed's, in JSON, and
-MOMENT is
-`before N` or `after N`: immediately before or after the Nth commit of rows and cursor;
-`created NAME`: after the history table NAME was created, empty; `shaped`: after a history table got its columns;
-`looked NAME`: in the middle of a commit to the table NAME, when it has looked what the table's newest version is: there
-the process does not die, but stops (SIGSTOP), and goes on when it is told to.
-It begins when it is told a line: what a process needs to be ready takes longer than many a run, and may go on beside others.
+usage: python -m cdc_assets_tests.laws.crashing_run FOLDER MOMENT [SETTINGS]
+
+SETTINGS are the feed's, as JSON. MOMENT is one of:
+`before N`, `after N`: immediately before or after the Nth commit of rows and cursor;
+`created NAME`: after the empty history table NAME was created;
+`shaped`: after a history table got its columns;
+`looked NAME`: in the middle of a commit to the table NAME, after it has read the table's newest version. At this moment
+the process does not die: it stops (SIGSTOP) and continues on SIGCONT.
+
+The process begins when it reads a line from its input, so that several processes can start up at the same time.
 History tables are written one after the other, so that the commits have an order.
 
-The switch is set here from outside; the product has none. With PYSPARK_GATEWAY_PORT set, a session of a running JVM is
-used: what is lost is this process with all that it knew, and the tables are as the commits left them.
+The test installs these moments from outside; the product has no switch for them. With PYSPARK_GATEWAY_PORT set, the
+run uses a session of a running JVM: then only this process is lost, and the tables stay as the commits left them.
 """
 
 import json
@@ -36,7 +39,7 @@ from cdc_assets_tests.support import SHORT_LIVED, Chain
 
 
 class Killed(BaseException):
-    """In the place of a kill, within the process of a test: nothing of the run comes after it."""
+    """Stands for a kill within the process of a test: no later part of the run is executed."""
 
 
 def die() -> NoReturn:
@@ -45,15 +48,15 @@ def die() -> NoReturn:
 
 
 def stop_at(moment: str) -> Callable[[str], None]:
-    """What `install` is to call for a run that stops at the moment, once."""
+    """Return what `install` calls for a run that stops once at the moment."""
     stopped = False
 
     def reached(this: str) -> None:
         nonlocal stopped
         if this == moment and not stopped:
             stopped = True
-            # To this thread: of a signal to the process the kernel tells the main thread, and this one runs on until that is
-            # given a processor. So it went on to its commit, now and then.
+            # Signal this thread: the kernel delivers a signal for the process to the main thread. Until the main thread
+            # gets a processor, this thread would run on, and sometimes reach its commit.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     return reached
@@ -64,12 +67,12 @@ def be_killed() -> NoReturn:
 
 
 def die_at(moment: str, dying: Callable[[], NoReturn]) -> Callable[[str], None]:
-    """What `install` is to call for a run that dies so at the moment."""
+    """Return what `install` calls for a run that dies at the moment in the given way."""
     dead = False
 
     def reached(this: str) -> None:
         nonlocal dead
-        # What is dead does nothing any more, in another thread neither.
+        # A dead run does nothing more, in no thread.
         if dead or this == moment:
             dead = True
             dying()
@@ -79,10 +82,10 @@ def die_at(moment: str, dying: Callable[[], NoReturn]) -> Callable[[str], None]:
 
 def install(
     reached: Callable[[str], object],
-    told: Callable[[str], object],
+    committed: Callable[[str], object],
     put: Callable[[object, str, object], object],
 ) -> None:
-    """Have `reached` called at each moment, `told` with the name of each table that is committed; `put` is as setattr."""
+    """Call `reached` at each moment, and `committed` with each committed table's name; `put` acts as setattr."""
     create, before = LakeTable.create, LakeTable._log_before
     count = 0
 
@@ -92,7 +95,7 @@ def install(
             count += 1
             reached(f"before {count}")
             done = commit(self, *args, **more)
-            told(self.name)
+            committed(self.name)
             reached(f"after {count}")
             return done
 
@@ -110,7 +113,7 @@ def install(
         return shaping
 
     def looking(transact: Callable[..., Any]) -> Callable[..., Any]:
-        """Spark's commit looks at the newest version by itself: the moment is that before it."""
+        """Call `reached` before Spark's commit, which reads the newest version itself."""
 
         def begun(self: LakeTable[Any], *args: Any) -> object:
             reached(f"looked {self.name}")
@@ -138,7 +141,7 @@ def session() -> SparkSession:
     running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
     java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(running)
     context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))
-    # A session of its own: what it has set must not outlive this process.
+    # The session is new, because its settings must not outlive this process.
     default = gateway.jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
     return SparkSession(context, jsparkSession=default.newSession())
 
@@ -146,7 +149,7 @@ def session() -> SparkSession:
 def run_and_die(
     folder: Path, moment: str, jvm_of: SparkSession | None = None, settings: dict[str, Any] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Run this module over the chain in a folder, in the JVM of a session or in one of its own."""
+    """Run this module over the chain in a folder, in the JVM of a session or in a JVM of its own."""
     run = start(folder, moment, jvm_of, settings)
     begin(run)
     out, err = run.communicate(timeout=300)
@@ -154,7 +157,7 @@ def run_and_die(
 
 
 def run_and_stop(run: "subprocess.Popen[str]") -> Callable[[signal.Signals], "subprocess.CompletedProcess[str]"]:
-    """Have a process run up to where it stops; what is returned has it go on (SIGCONT), or killed, up to its end."""
+    """Run a process until it stops; return a function that continues it (SIGCONT) or kills it, and waits for its end."""
     begin(run)
     _, status = os.waitpid(run.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status), run.communicate()
@@ -170,9 +173,9 @@ def run_and_stop(run: "subprocess.Popen[str]") -> Callable[[signal.Signals], "su
 def start(
     folder: Path, moment: str, jvm_of: SparkSession | None, settings: dict[str, Any] | None
 ) -> "subprocess.Popen[str]":
-    """Start this module over the chain in a folder, up to where it waits to begin.
+    """Start this module over the chain in a folder; the process waits until it is to begin.
 
-    A moment that never comes lets it run to its end. It ends, too, with the process that has started it.
+    If the moment never comes, the process runs to its end. It also ends with the process that started it.
     """
     env = dict(os.environ) | SHORT_LIVED
     if jvm_of is not None:
@@ -199,7 +202,7 @@ def begin(run: "subprocess.Popen[str]") -> None:
 
 
 def _chain(folder: Path, settings: dict[str, Any]) -> Chain:
-    """The feed's chain; its lakehouse may have a `root`, and `storage`, of its own."""
+    """Return the feed's chain; its lakehouse may have a `root` and `storage` of its own."""
     root, storage = settings.pop("root", None), Storage(**settings.pop("storage", {}))
     return Chain(session(), folder, root=root, store=Store(storage, (root,) if root else ()), **settings)
 
@@ -213,4 +216,4 @@ if __name__ == "__main__":
     if sys.stdin.readline():
         chain.run()
         print("ended", flush=True)
-    os._exit(0)  # and leave the JVM, which may be another's, alone
+    os._exit(0)  # and do not stop the JVM, which may belong to another process

@@ -1,7 +1,7 @@
-"""The model's log as Kafka records of TiCDC: Canal-JSON with the TiDB extension, Open Protocol, Simple in JSON.
+"""Write the model's log as Kafka records of TiCDC: Canal-JSON with the TiDB extension, Open Protocol, Simple in JSON.
 
-Field by field as in the recorded records (`recorded/ticdc`); written from those and the findings about them, and sharing
-nothing with the decoders. The binlog readers, Canal and Debezium, are in `binlog_encoders`.
+The fields are those of the recorded records (`recorded/ticdc`). The encoders share no code with the decoders. Those
+of the binlog's readers, Canal and Debezium, are in `binlog_encoders`.
 """
 
 import base64
@@ -27,20 +27,20 @@ from cdc_assets_tests.laws.mysql_model import (
     Type,
     Watermark,
 )
-from cdc_assets_tests.support import Record, Stream
+from cdc_assets_tests.support import Record, Stream, canal_message
 
 TOPIC = "evolving"
 
 
 def index_or_mask(text: str, of: Type) -> int:
-    """The number that stands for an enum's label (from 1) or a set's labels (a bit each)."""
+    """Return the number for an enum's label (from 1) or for the labels of a set (one bit each)."""
     if of.base == "enum":
         return of.labels.index(text) + 1
     return sum(1 << of.labels.index(label) for label in text.split(",") if label)
 
 
 def bytes_in(text: str) -> bytes:
-    """The bytes of a binary value of the model."""
+    """Return the bytes of a binary value of the model."""
     return bytes.fromhex(text[2:])
 
 
@@ -66,14 +66,14 @@ _PROMOTED = {"tinyint": 5, "smallint": 4, "int": -5, "bigint": 3}
 
 
 def java_code(text: str | None, of: Type) -> int:
-    """The java.sql.Types code, which depends on the value: large unsigned numbers need a wider type."""
+    """Return the java.sql.Types code of a value: large unsigned numbers have the code of a wider type."""
     if text is not None and of.unsigned and of.base in _PROMOTED and int(text) >= 1 << 8 * INTEGER_BYTES[of.base] - 1:
         return _PROMOTED[of.base]
     return _CODES[of.base]
 
 
 def canal_text(text: str | None, of: Type) -> str | None:
-    """A value of Canal-JSON: text or null."""
+    """Return a value of Canal-JSON: a text, or null."""
     if text is None:
         return None
     if of.base in {"enum", "set"}:
@@ -97,14 +97,14 @@ CANAL_KINDS = defaultdict(
 
 
 def go_json(value: Any) -> bytes:
-    """JSON as Go writes it: without blanks, characters as they are, but for `<`, `>` and `&`."""
+    """Return JSON as Go writes it: no blanks, and only `<`, `>` and `&` are escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
 
 
 @dataclass
 class Encoder(ABC):
-    """Events in, records out; one stream a protocol.
+    """Turns events of the model into the records of one protocol's stream.
 
     Attributes:
         partitions: of the topic.
@@ -115,20 +115,20 @@ class Encoder(ABC):
     stream: Stream = field(init=False)
 
     protocol: ClassVar[dict[str, Any]]  # the feed's settings
-    gated: ClassVar[bool] = True  # whether it tells watermarks
-    has_databases: ClassVar[bool] = True  # whether DDL of databases is told
-    lanes_apart: ClassVar[bool] = True  # whether a partition or topic may come in ahead of the others
+    gated: ClassVar[bool] = True  # whether it sends watermarks
+    has_databases: ClassVar[bool] = True  # whether it sends DDL of databases
+    lanes_apart: ClassVar[bool] = True  # whether a partition or topic may be ingested before the others
 
     def __post_init__(self) -> None:
         self.stream = Stream(self.partitions, TOPIC)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the feeds file says of such a feed."""
+        """Return the settings of such a feed in the feeds file."""
         return {**self.protocol, "partitions": self.partitions}
 
     def encode(self, log: list[Event]) -> list[Record]:
-        """The records of events, in the order sent."""
+        """Return the records of events, in the order in which they are sent."""
         before = len(self.stream.records)
         for event in log:
             if isinstance(event, RowChange):
@@ -142,7 +142,7 @@ class Encoder(ABC):
         return self.stream.records[before:]
 
     def split(self, change: RowChange) -> Iterator[RowChange]:
-        """TiCDC sends an update of the key as a deletion and an insertion."""
+        """Return an update of the key as a deletion and an insertion, as TiCDC sends it."""
         if change.moves:
             yield RowChange(change.ts, change.shape, change.before, None)
             yield RowChange(change.ts, change.shape, None, change.after)
@@ -150,7 +150,7 @@ class Encoder(ABC):
             yield change
 
     def place(self, change: RowChange) -> int:
-        """The partition of a row: by table and key."""
+        """Return the partition of a row, by table and key."""
         image = change.after or change.before or {}
         names = (change.shape.database, change.shape.table, *change.key(image))
         return zlib.crc32(repr(names).encode()) % self.partitions
@@ -167,7 +167,7 @@ class Encoder(ABC):
         """Send a watermark."""
 
     def flush(self) -> None:  # noqa: B027 -- most wait for nothing
-        """Send what waits for company."""
+        """Send the events that wait to be packed into one record."""
 
 
 # --- Canal-JSON
@@ -175,7 +175,7 @@ class Encoder(ABC):
 
 @dataclass
 class CanalJson(Encoder):
-    """TiCDC's Canal-JSON with the TiDB extension: DDL in partition 0 only, watermarks in all."""
+    """Encode TiCDC's Canal-JSON with the TiDB extension: DDL in partition 0 only, watermarks in every partition."""
 
     partitions: int = 2
     protocol: ClassVar[dict[str, Any]] = {"protocol": "canal-json", "tidb_extension": True}
@@ -183,7 +183,7 @@ class CanalJson(Encoder):
     def row(self, change: RowChange) -> None:
         columns = change.shape.columns
         image = change.after or change.before or {}
-        body = self._head(change.shape.database, change.shape.table, change.op.upper(), change.ts) | {
+        body = canal_message(change.shape.database, change.shape.table, change.op.upper(), change.ts) | {
             "pkNames": [c.name for c in columns if c.name in change.shape.key],
             "sqlType": {c.name: java_code(image[c.name], c.type) for c in columns},
             "mysqlType": {c.name: c.type.base + (" unsigned" if c.type.unsigned else "") for c in columns},
@@ -199,32 +199,14 @@ class CanalJson(Encoder):
 
     def ddl(self, statement: Statement) -> None:
         for table in statement.tables:
-            body = self._head(*table.name, CANAL_KINDS[statement.kind], statement.ts)
-            said = {"isDdl": True, "sql": table.tidb_sql, "_tidb": {"commitTs": statement.ts}}
-            self.stream.send(go_json(body | said), 0)
+            body = canal_message(*table.name, CANAL_KINDS[statement.kind], statement.ts)
+            statement_fields = {"isDdl": True, "sql": table.tidb_sql, "_tidb": {"commitTs": statement.ts}}
+            self.stream.send(go_json(body | statement_fields), 0)
 
     def watermark(self, mark: Watermark) -> None:
-        body = self._head("", "", "TIDB_WATERMARK", mark.ts) | {"_tidb": {"watermarkTs": mark.ts}}
+        body = canal_message("", "", "TIDB_WATERMARK", mark.ts) | {"_tidb": {"watermarkTs": mark.ts}}
         for partition in range(self.partitions):
             self.stream.send(go_json(body), partition)
-
-    @staticmethod
-    def _head(database: str, table: str, kind: str, ts: int) -> dict[str, Any]:
-        return {
-            "id": 0,
-            "database": database,
-            "table": table,
-            "pkNames": None,
-            "isDdl": False,
-            "type": kind,
-            "es": ts >> 18,
-            "ts": (ts >> 18) + 700,
-            "sql": "",
-            "sqlType": None,
-            "mysqlType": None,
-            "old": None,
-            "data": None,
-        }
 
 
 # --- Open Protocol
@@ -269,12 +251,12 @@ _LETTERS = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "
 
 
 def go_quoted(raw: bytes) -> str:
-    """Go's strconv.Quote without the quotes, for bytes: ASCII that can be printed stays."""
+    """Return bytes as Go's strconv.Quote does, without the quotes: printable ASCII stays."""
     return "".join(_LETTERS.get(b) or (chr(b) if 32 <= b < 127 else f"\\x{b:02x}") for b in raw)
 
 
 def open_value(text: str | None, of: Type) -> Any:
-    """A value of Open Protocol: numbers are JSON numbers."""
+    """Return a value of Open Protocol: numbers are JSON numbers."""
     if text is None:
         return None
     if of.is_integer:
@@ -290,7 +272,7 @@ def open_value(text: str | None, of: Type) -> Any:
 
 @dataclass
 class OpenProtocol(Encoder):
-    """TiCDC's Open Protocol: several events a record, DDL and resolved events in every partition."""
+    """Encode TiCDC's Open Protocol: several events in a record, DDL and resolved events in every partition."""
 
     partitions: int = 2
     batch: int = 4
@@ -354,8 +336,8 @@ class OpenProtocol(Encoder):
         events = self._waiting.pop(partition)
         keys, values = struct.pack(">q", 1), b""
         for key, value in events:
-            told, body = go_json(key), b"" if value is None else go_json(value)
-            keys += struct.pack(">q", len(told)) + told
+            key_text, body = go_json(key), b"" if value is None else go_json(value)
+            keys += struct.pack(">q", len(key_text)) + key_text
             values += struct.pack(">q", len(body)) + body
         self.stream.send(values, partition, key=keys)
 
@@ -375,33 +357,33 @@ _LENGTHS = {
 
 
 def simple_type(of: Type) -> dict[str, Any]:
-    """A type as Simple's table schemas describe it."""
+    """Return a type as Simple's table schemas describe it."""
     name = "utf8mb4" if of.is_text or of.labels else "binary"
-    said: dict[str, Any] = {
+    data_type: dict[str, Any] = {
         "mysqlType": of.base,
         "charset": name,
         "collate": "utf8mb4_bin" if name != "binary" else name,
     }
     if of.base in {"datetime", "timestamp"}:
-        said["length"] = 19 + (of.fraction + 1 if of.fraction else 0)
-        return said | ({"decimal": of.fraction} if of.fraction else {})
+        data_type["length"] = 19 + (of.fraction + 1 if of.fraction else 0)
+        return data_type | ({"decimal": of.fraction} if of.fraction else {})
     if of.base == "enum":
-        return said | {"length": max(len(label.encode()) for label in of.labels), "elements": list(of.labels)}
+        return data_type | {"length": max(len(label.encode()) for label in of.labels), "elements": list(of.labels)}
     if of.base == "set":
-        return said | {"length": len(",".join(of.labels).encode()), "elements": list(of.labels)}
-    said["length"] = of.size[0] if of.size else _LENGTHS[of.base][of.unsigned]
+        return data_type | {"length": len(",".join(of.labels).encode()), "elements": list(of.labels)}
+    data_type["length"] = of.size[0] if of.size else _LENGTHS[of.base][of.unsigned]
     if of.scale:
-        said["decimal"] = of.scale
-    return said | ({"unsigned": True} if of.unsigned else {})
+        data_type["decimal"] = of.scale
+    return data_type | ({"unsigned": True} if of.unsigned else {})
 
 
 def simple_default(column: Column) -> str | None:
-    """A column's default in a table schema."""
+    """Return a column's default as table schemas state it."""
     return "CURRENT_TIMESTAMP" if column.now else column.default
 
 
 def simple_schema(shape: Shape) -> dict[str, Any]:
-    """A table schema; columns come in the order of their ids, wherever they were added."""
+    """Return a table schema; its columns are in the order of their ids, wherever they were added."""
     integer_key = len(shape.key) == 1 and shape[shape.key[0]].type.is_integer
     return {
         "schema": shape.database,
@@ -430,12 +412,12 @@ def simple_schema(shape: Shape) -> dict[str, Any]:
 
 
 def _schema_version(shape: Shape) -> int:
-    """A schema's version is a TSO somewhat below the commit_ts of its statement."""
+    """Return a schema's version: a TSO somewhat below the commit_ts of its statement."""
     return shape.version - 7
 
 
 def simple_value(text: str | None, of: Type) -> Any:
-    """A value of Simple in JSON."""
+    """Return a value of Simple in JSON."""
     if text is None:
         return None
     if of.base in {"enum", "set"}:
@@ -447,17 +429,20 @@ def simple_value(text: str | None, of: Type) -> Any:
 
 @dataclass
 class Simple(Encoder):
-    """TiCDC's Simple Protocol in JSON: DDL, bootstraps and watermarks in every partition, schemas in the first two."""
+    """Encode TiCDC's Simple Protocol in JSON.
+
+    DDL, bootstraps and watermarks are in every partition, schemas in the first two.
+    """
 
     partitions: int = 2
     protocol: ClassVar[dict[str, Any]] = {"protocol": "simple"}
-    _known: set[tuple[Any, ...]] = field(default_factory=set)
+    _sent_shapes: set[tuple[Any, ...]] = field(default_factory=set)
 
     def row(self, change: RowChange) -> None:
         shape = change.shape
         # A table that has no bootstrap yet gets it before its first row.
-        if (shape.database, shape.table, shape.table_id) not in self._known:
-            self._known.add((shape.database, shape.table, shape.table_id))
+        if (shape.database, shape.table, shape.table_id) not in self._sent_shapes:
+            self._sent_shapes.add((shape.database, shape.table, shape.table_id))
             body = {"version": 1, "type": "BOOTSTRAP", "commitTs": 0} | self._built(change.ts)
             self._everywhere(body | {"tableSchema": simple_schema(shape)}, b"")
         body = {

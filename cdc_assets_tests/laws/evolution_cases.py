@@ -1,7 +1,7 @@
-"""One short life of a table for each kind of DDL, and by hand the columns that its history has to have in the end.
+"""Define one short life of a table for each kind of DDL, with the columns that its history must have in the end.
 
-A case changes tables of its own only, named after it, so that all of them make one stream. Its rows are not told here:
-the model knows them. What it returns: Spark types of the history's own columns, by table.
+Each case changes only tables of its own, which have its name, so that all cases make one stream. The model has the
+rows. A case returns the Spark types of the source's columns in the histories, for each table.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ Columns = dict[str, dict[str, str]]  # of histories: table -> column -> Spark ty
 Script = Callable[[Model, str], Columns]
 
 V = Column("v", varchar(80))
-# Beside columns: whether others are set aside is left open (signs, fractions of seconds, order of labels, no rows).
+# These columns may stand beside `__until_` columns or not (signs, fractions of seconds, order of labels, no rows).
 OPEN = "..."
 PLAIN = {"id": "bigint", "v": "string"}
 
@@ -75,7 +75,7 @@ CASES: list[Case] = []
 
 
 def case(*, everywhere: bool = False, databases: bool = False) -> Callable[[Script], Script]:
-    """A case of its own."""
+    """Add a case with a table of its own."""
 
     def kept(script: Script) -> Script:
         CASES.append(Case(script.__name__, script, everywhere, databases))
@@ -85,17 +85,17 @@ def case(*, everywhere: bool = False, databases: bool = False) -> Callable[[Scri
 
 
 def _fill(m: Model, t: str, *columns: Column, rows: Sequence[dict[str, str | int | None]] = ()) -> None:
-    """A table with `v`, more columns and three rows, of which one is gone and one is in its second version."""
+    """Make a table with `v`, more columns and three rows, of which one is deleted and one is in its second version."""
     m.create(t, [ID, V, *columns])
-    told = rows or [{}, {}, {}]
-    for key, row in enumerate(told, 1):
+    inserted = rows or [{}, {}, {}]
+    for key, row in enumerate(inserted, 1):
         m.insert(t, id=key, v=f"{t} {key}", **row)
     m.update(t, 1, v="changed before")
     m.delete(t, 3)
 
 
 def _go_on(m: Model, t: str, **values: str | int | None) -> None:
-    """Each kind of row event once: a new row, a row from before changed, a row from before deleted, an old key again."""
+    """Send each kind of row event once: a new row, a change and a delete of old rows, a new row of an old key."""
     m.insert(t, id=4, v="new", **values)
     m.update(t, 1, v="changed after")
     m.update(t, 4, v="new, changed")
@@ -116,7 +116,7 @@ def add_column(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def add_column_with_default(m: Model, t: str) -> Columns:
-    """Open rows hold the default at once, in place."""
+    """Open rows get the default at once, in place."""
     _fill(m, t)
     m.alter(t, Add(not_null("price", decimal(10, 2), "9.99")))
     m.alter(t, Add(Column("state", varchar(10), default="it's new")))
@@ -136,7 +136,7 @@ def add_not_null_column_without_default(m: Model, t: str) -> Columns:
 
 @case()
 def add_column_and_no_row_after_it(m: Model, t: str) -> Columns:
-    """The column is there although nothing but NULL ever stands in it."""
+    """The history gets the column although all its values are NULL."""
     _fill(m, t)
     m.alter(t, Add(Column("a", DATE)))
     m.create(f"{t}_2", [ID, V, Column("a", DATETIME)])
@@ -166,7 +166,7 @@ def add_column_with_a_default_only_the_source_knows(m: Model, t: str) -> Columns
 
 @case()
 def add_the_first_column_of_datetime(m: Model, t: str) -> Columns:
-    """Delta tables without such a column lack a feature that one with it needs."""
+    """A Delta table with such a column needs a feature that the table does not have yet."""
     _fill(m, t)
     m.alter(t, Add(Column("at", datetime_(3), default="2024-02-29 12:00:00.5")))
     m.alter(t, Add(Column("seen", TIMESTAMP)))
@@ -176,7 +176,7 @@ def add_the_first_column_of_datetime(m: Model, t: str) -> Columns:
 
 @case()
 def add_column_and_change_the_default_at_once(m: Model, t: str) -> Columns:
-    """What open rows hold is the default of the ADD; the later one is for later rows."""
+    """Open rows get the default of the ADD; the later default is for later rows."""
     _fill(m, t)
     m.alter(t, Add(Column("a", INT, default="1")))
     m.alter(t, Default("a", "2"))
@@ -194,7 +194,7 @@ def drop_column(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def drop_column_and_add_it_again(m: Model, t: str) -> Columns:
-    """It is another column, whatever its type."""
+    """The added column is another column, whatever its type."""
     _fill(m, t, Column("a", INT), Column("b", INT), rows=[{"a": 1, "b": 1}, {"a": 2, "b": 2}, {"a": 3}])
     dropped = m.alter(t, Drop("a"), Drop("b"))
     m.update(t, 1, v="without")
@@ -214,7 +214,7 @@ def drop_column_and_add_it_in_one_statement(m: Model, t: str) -> Columns:
 
 @case()
 def several_changes_in_one_statement(m: Model, t: str) -> Columns:
-    """Of different columns; names are those from before it."""
+    """The actions concern different columns; their names are those from before the statement."""
     _fill(m, t, Column("a", INT), Column("b", INT), rows=[{"a": 1, "b": 10}, {"a": 2, "b": 20}, {"a": 3, "b": 30}])
     added = Column("d", varchar(9), default="new")
     at = m.alter(t, Drop("a"), Rename("v", "w"), Modify(Column("b", varchar(9))), Add(added, first=True))
@@ -254,7 +254,7 @@ def rename_column_to_a_dropped_ones_name(m: Model, t: str) -> Columns:
 
 @case()
 def swap_columns(m: Model, t: str) -> Columns:
-    """In one statement: each keeps its values under its new name."""
+    """One statement swaps the names: each column keeps its values under its new name."""
     _fill(m, t, Column("a", INT), Column("b", INT), rows=[{"a": 1, "b": 10}, {"a": 2, "b": 20}, {"a": 3, "b": 30}])
     m.alter(t, Change("a", Column("b", INT)), Change("b", Column("a", INT)))
     _go_on(m, t, a=40, b=4)
@@ -284,7 +284,7 @@ def change_letter_case_only(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def widen_types(m: Model, t: str) -> Columns:
-    """In place: nothing is set aside."""
+    """The columns are widened in place; none becomes an `__until_` column."""
     columns = [Column("n", INT), Column("s", TINYINT), Column("w", varchar(3)), Column("d", decimal(6, 2))]
     _fill(m, t, *columns, rows=[{"n": k, "s": k, "w": "abc", "d": "1.25"} for k in (1, 2, 3)])
     m.alter(t, Modify(Column("n", BIGINT)))
@@ -304,7 +304,7 @@ def modify_int_to_varchar(m: Model, t: str) -> Columns:
 
 @case()
 def modify_varchar_to_int(m: Model, t: str) -> Columns:
-    """MySQL takes the number that the text is."""
+    """MySQL takes the number at the beginning of the text."""
     _fill(m, t, Column("a", varchar(9)), rows=[{"a": "1"}, {"a": "-2"}, {"a": None}])
     at = m.alter(t, Modify(Column("a", INT)))
     _go_on(m, t, a=4)
@@ -380,7 +380,7 @@ def modify_with_rows_sent_again(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def relabel_enum_and_set(m: Model, t: str) -> Columns:
-    """Numbers on the wire mean other labels from then on; values keep their labels, a set's in the new order."""
+    """The numbers in messages mean other labels from then on; values keep their labels, a set in the new order."""
     columns = [Column("e", enum("in", "out")), Column("s", set_("a", "b", "c"))]
     _fill(m, t, *columns, rows=[{"e": "in", "s": "a,c"}, {"e": "out", "s": ""}, {"e": None, "s": "b"}])
     m.alter(t, Modify(Column("e", enum("out", "lost", "in"))), Modify(Column("s", set_("c", "b", "x", "a"))))
@@ -417,7 +417,7 @@ def change_the_sign(m: Model, t: str) -> Columns:
 
 @case()
 def lose_the_fraction_of_a_second(m: Model, t: str) -> Columns:
-    """MySQL rounds; both are the same type in Spark."""
+    """MySQL rounds; both types are the same type in Spark."""
     _fill(
         m, t, Column("a", datetime_(6)), rows=[{"a": "2024-02-29 01:02:03.500000"}, {"a": "1999-12-31 23:59:59.5"}, {}]
     )
@@ -431,7 +431,7 @@ def lose_the_fraction_of_a_second(m: Model, t: str) -> Columns:
 
 @case()
 def change_default_and_indexes(m: Model, t: str) -> Columns:
-    """None of them changes a row."""
+    """None of these statements changes a row."""
     _fill(m, t, Column("a", INT, default="1"))
     m.alter(t, Default("a", "2"))
     m.alter(t, AddIndex("by_a", ("a",)))
@@ -446,7 +446,7 @@ def change_default_and_indexes(m: Model, t: str) -> Columns:
 
 @case()
 def change_the_key(m: Model, t: str) -> Columns:
-    """What is open is closed, and opened under the new key: in the order in which messages have its columns."""
+    """Open versions end and begin again under the new key, whose columns have the order of the messages."""
     _fill(m, t, not_null("a", INT), rows=[{"a": 11}, {"a": 12}, {"a": 13}])
     m.alter(t, Rekey(("a", "id")))
     m.insert(t, id=1, v="same id", a=2)
@@ -457,7 +457,7 @@ def change_the_key(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def change_the_key_of_rows(m: Model, t: str) -> Columns:
-    """No DDL: an update that moves a row to another key, before and after a column is added."""
+    """An UPDATE moves a row to another key, before and after a column is added."""
     _fill(m, t)
     m.update(t, 1, id=5)
     m.alter(t, Add(Column("a", INT, default="1")))
@@ -489,7 +489,7 @@ def drop_table(m: Model, t: str) -> Columns:
 
 @case()
 def drop_and_create_the_same(m: Model, t: str) -> Columns:
-    """It goes on in the same history."""
+    """The new table goes on in the same history."""
     _fill(m, t)
     m.drop(t)
     m.create(t, [ID, V])
@@ -500,7 +500,7 @@ def drop_and_create_the_same(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def drop_and_create_another_shape(m: Model, t: str) -> Columns:
-    """Columns that fit go on, those that do not are set aside at the drop."""
+    """Columns whose types fit go on; the others become `__until_` columns at the DROP."""
     _fill(m, t, Column("a", INT), Column("b", INT), rows=[{"a": 1, "b": 1}, {"a": 2, "b": 2}, {"a": 3, "b": 3}])
     at = m.drop(t)
     m.create(t, [ID, Column("a", BIGINT), Column("b", varchar(9)), Column("c", DATE)])
@@ -540,7 +540,7 @@ def rename_table(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def rename_table_and_alter_it(m: Model, t: str) -> Columns:
-    """What it was before stays under the old name, with the names of then."""
+    """The rows from before stay in the history of the old name, with the columns of that time."""
     _fill(m, t, Column("a", INT), rows=[{"a": 1}, {"a": 2}, {"a": 3}])
     m.alter(t, Add(Column("b", INT, default="5")))
     m.rename((t, f"{t}_2"))
@@ -563,7 +563,7 @@ def rename_table_and_make_a_new_one(m: Model, t: str) -> Columns:
 
 @case()
 def rename_table_to_a_name_used_before(m: Model, t: str) -> Columns:
-    """The other table's rows are in that history, too: over since it was dropped."""
+    """The history also has the rows of the other table, which ended with its DROP."""
     _fill(m, t)
     m.create(f"{t}_2", [ID, V])
     m.insert(f"{t}_2", id=1, v="of the other")
@@ -577,7 +577,7 @@ def rename_table_to_a_name_used_before(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def swap_tables_in_one_statement(m: Model, t: str) -> Columns:
-    """As gh-ost does: no row may be in the other's history."""
+    """The statement is gh-ost's: no row may be in the history of the other table."""
     _fill(m, t)
     _fill(m, f"{t}_new", Column("a", INT, default="1"))
     m.rename((t, f"{t}_tmp"), (f"{t}_new", t), (f"{t}_tmp", f"{t}_new"))
@@ -589,7 +589,7 @@ def swap_tables_in_one_statement(m: Model, t: str) -> Columns:
 
 @case(everywhere=True)
 def replace_a_table_by_another(m: Model, t: str) -> Columns:
-    """As gh-ost and pt-online-schema-change do: row 1 goes on, row 2 differs, row 3 is in the new table alone."""
+    """The statement is gh-ost's: row 1 goes on, row 2 differs, row 3 is in the new table alone."""
     _fill(m, t, Column("a", INT), Column("b", INT), rows=[{"a": 1, "b": 1}, {"a": 2, "b": 2}, {}])
     m.create(f"{t}_gho", [ID, V, Column("a", BIGINT), Column("c", INT, default="1")])
     m.insert(f"{t}_gho", id=1, v="changed before", a=1)

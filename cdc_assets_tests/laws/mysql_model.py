@@ -1,10 +1,10 @@
-"""A small MySQL in memory: tables, rows, DML and DDL by MySQL's rules, each change at a commit_ts of its own.
+"""Keep a small MySQL in memory: tables, rows, DML and DDL by MySQL's rules, each change at a commit_ts of its own.
 
-It keeps the state of every table after every change (`Model.states`), the versions that a history of it has to have
+The model keeps the state of every table after every change (`Model.states`), the versions that its history must have
 (`Model.versions`), and what a replication log would hold (`Model.log`), which `encoders` turns into Kafka records.
 
-Values are the text that the mysql client prints, NULL is None, binary is `0x` and hexadecimal digits. Only what strict
-mode accepts is accepted: the rest raises, as a test that draws it is wrong.
+Values are the text that the mysql client prints, NULL is None, binary is `0x` and hexadecimal digits. The model
+accepts only what strict mode accepts, and raises otherwise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ Name = tuple[str, str]  # database, table
 
 
 class Unknown(str):
-    """A value that no statement and no record tells, such as the default CURRENT_TIMESTAMP of an added column."""
+    """A value that no statement and no record states, such as the default CURRENT_TIMESTAMP of an added column."""
 
     __slots__ = ()
 
 
 class Dialect(StrEnum):
-    """Who writes a statement down: TiDB restores it from its tree, MySQL keeps the user's text."""
+    """Who writes down a statement: TiDB restores it from its syntax tree, MySQL keeps the user's text."""
 
     TIDB = auto()
     MYSQL = auto()
@@ -39,7 +39,7 @@ class Dialect(StrEnum):
 
 @dataclass(frozen=True)
 class Type:
-    """A column type, with what stands in its parentheses."""
+    """A column type with its parameters."""
 
     base: str
     size: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class Type:
 
     @property
     def sql(self) -> str:
-        """As it stands in a statement, in upper case."""
+        """Return the type as it stands in a statement, in upper case."""
         inside = ",".join(map(_quoted, self.labels)) if self.labels else ",".join(map(str, self.size))
         return self.base.upper() + (f"({inside})" if inside else "") + (" UNSIGNED" if self.unsigned else "")
 
@@ -126,12 +126,12 @@ def set_(*labels: str) -> Type:
 
 
 def stored(text: str | None, into: Type) -> str | None:
-    """What a column holds of a literal: MySQL's text of it."""
+    """Return what a column holds after a literal was stored in it, as MySQL's text."""
     return convert(text, TEXT, into)
 
 
 def convert(text: str | None, old: Type, new: Type) -> str | None:
-    """What ALTER TABLE makes of a value of type `old` in a column of type `new`.
+    """Return what ALTER TABLE makes of a value of type `old` in a column of type `new`.
 
     Raises:
         ValueError: strict mode does not allow it.
@@ -141,10 +141,10 @@ def convert(text: str | None, old: Type, new: Type) -> str | None:
     if new.base in {"enum", "set"}:
         return _labels(text, old, new)
     if new.is_integer:
-        whole = int(_number(text, old).quantize(Decimal(1), ROUND_HALF_UP))
+        integer = int(_number(text, old).quantize(Decimal(1), ROUND_HALF_UP))
         bits = 8 * INTEGER_BYTES[new.base]
         low, high = (0, 2**bits) if new.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        return _allowed(str(whole), low <= whole < high, new)
+        return _allowed(str(integer), low <= integer < high, new)
     if new.base == "decimal":
         number = _number(text, old).quantize(Decimal(1).scaleb(-new.scale), ROUND_HALF_UP)
         return _allowed(f"{number:f}", abs(number) < 10 ** (new.size[0] - new.scale), new)
@@ -186,14 +186,14 @@ def _labels(text: str, old: Type, new: Type) -> str:
 
 
 def _instant(text: str, new: Type) -> str:
-    """A date and time rounded to as many digits as the type has."""
+    """Return a date and time, rounded to the digits that the type has."""
     if text.startswith("0000"):
         return "0000-00-00 00:00:00" + ("." + "0" * new.fraction if new.fraction else "")
     when = datetime.fromisoformat(text)
     unit = 10 ** (6 - new.fraction)
     when += timedelta(microseconds=(when.microsecond + unit // 2) // unit * unit - when.microsecond)
-    whole = when.strftime("%Y-%m-%d %H:%M:%S")
-    return whole + (f".{when.microsecond:06}"[: 1 + new.fraction] if new.fraction else "")
+    seconds_text = when.strftime("%Y-%m-%d %H:%M:%S")
+    return seconds_text + (f".{when.microsecond:06}"[: 1 + new.fraction] if new.fraction else "")
 
 
 def _allowed(text: str, allowed: bool, new: Type) -> str:
@@ -203,7 +203,7 @@ def _allowed(text: str, allowed: bool, new: Type) -> str:
 
 
 def implicit_default(of: Type) -> str:
-    """What existing rows get in a new column that is NOT NULL and has no default."""
+    """Return the value that existing rows get in a new NOT NULL column without a default."""
     if of.is_integer or of.base in {"decimal", "double"}:
         return str(stored("0", of))
     if of.base == "enum":
@@ -249,7 +249,7 @@ class Column:
     epoch: int = 0
 
     def declared(self, dialect: Dialect) -> str:
-        """Its declaration in a statement."""
+        """Return the column's declaration in a statement."""
         parts = [_name(self.name), self.type.sql] + ([] if self.nullable else ["NOT NULL"])
         if self.now:
             fraction = f"({self.type.fraction})" if self.type.fraction else ""
@@ -266,7 +266,7 @@ def _literal(text: str, of: Type, dialect: Dialect) -> str:
 
 
 def not_null(name: str, of: Type, default: str | None = None) -> Column:
-    """A column that is NOT NULL."""
+    """Return a column that is NOT NULL."""
     return Column(name, of, nullable=False, default=default)
 
 
@@ -275,7 +275,7 @@ ID = not_null("id", BIGINT)
 
 @dataclass(frozen=True)
 class Shape:
-    """A table as it is at a moment: what an encoder needs to know of it."""
+    """A table's columns and key at a moment, as an encoder needs them."""
 
     database: str
     table: str
@@ -290,7 +290,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class TableState:
-    """A table's shape and rows (by the columns' uid) at a moment."""
+    """A table's shape and rows (by the `uid` of the columns) at a moment."""
 
     shape: Shape
     rows: tuple[dict[int, str | None], ...]
@@ -366,8 +366,8 @@ class Default:
 
     def sql(self, dialect: Dialect) -> str:
         # The literal of a default set alone is quoted whatever the type.
-        said = "DROP DEFAULT" if self.text is None else f"SET DEFAULT {_literal(self.text, TEXT, dialect)}"
-        return f"ALTER COLUMN {_name(self.name)} {said}"
+        change = "DROP DEFAULT" if self.text is None else f"SET DEFAULT {_literal(self.text, TEXT, dialect)}"
+        return f"ALTER COLUMN {_name(self.name)} {change}"
 
 
 @dataclass(frozen=True)
@@ -426,7 +426,7 @@ def _place(action: Add | Change | Modify) -> str:
 
 
 class Ddl(StrEnum):
-    """What a statement is, as far as encoders have a name or a code for it."""
+    """The kinds of statements for which encoders have a name or a code."""
 
     CREATE = auto()
     DROP = auto()
@@ -461,7 +461,10 @@ _KINDS: dict[type[Any], Ddl] = {
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row inserted, updated or deleted; `resent`: a record that tells of no change, as after some ALTERs of TiDB."""
+    """A row that is inserted, updated or deleted.
+
+    `resent`: the record states no change, as TiDB sends after some ALTERs.
+    """
 
     ts: int
     shape: Shape
@@ -480,13 +483,13 @@ class RowChange:
 
     @property
     def moves(self) -> bool:
-        """Whether it changes the key."""
+        """Whether the change changes the key."""
         return self.before is not None and self.after is not None and self.key(self.before) != self.key(self.after)
 
 
 @dataclass(frozen=True)
 class TableDdl:
-    """What a statement does to one table, and how TiDB says that: as a statement of its own."""
+    """What a statement does to one table, with the statement that TiDB writes for this table alone."""
 
     name: Name
     tidb_sql: str
@@ -496,7 +499,7 @@ class TableDdl:
 
 @dataclass(frozen=True)
 class Statement:
-    """A DDL statement: the user's text, and table by table."""
+    """A DDL statement: the user's text, and its effect on each table."""
 
     ts: int
     kind: Ddl
@@ -507,7 +510,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Watermark:
-    """All below `ts` has been told."""
+    """The source has sent all events below `ts`."""
 
     ts: int
 
@@ -517,7 +520,7 @@ Event = RowChange | Statement | Watermark
 
 @dataclass
 class Version:
-    """A version that the history has to have; an `op` or `closed_by` of None is not compared."""
+    """A version that the history must have; an `op` or `closed_by` of None is not compared."""
 
     name: Name
     from_ts: int
@@ -574,21 +577,21 @@ class Model:
     # time
 
     def _tick(self) -> int:
-        """The next commit_ts; one for a whole transaction."""
+        """Return the next commit_ts; all changes of a transaction have the same."""
         if self._transaction is not None:
             return self._transaction
         self._clock += self.tick
         return tso(self._clock)
 
     def watermark(self, at: int | None = None) -> int:
-        """Tell that everything until now has been told, or everything below `at`."""
+        """State that all events until now have been sent, or all below `at`."""
         ts = tso(self._clock + self.tick // 2) if at is None else at
         self.log.append(Watermark(ts))
         return ts
 
     @contextmanager
     def transaction(self) -> Iterator[int]:
-        """All changes in it have one commit_ts."""
+        """Give all changes within the context one commit_ts."""
         self._transaction = self._tick()
         yield self._transaction
         ts, self._transaction = self._transaction, None
@@ -605,14 +608,14 @@ class Model:
         return self._ids
 
     def name(self, table: str) -> Name:
-        """A table's name, with the database of the session unless it has one: `database.table`."""
+        """Return a table's database and name; a name without a database is in the session's database."""
         database, _, name = table.rpartition(".")
         return database or self.database, name
 
     # rows
 
     def insert(self, table: str, **values: Any) -> int:
-        """INSERT one row; what is not given is the default."""
+        """INSERT one row; columns without a value get their default."""
         name, ts = self.name(table), self._tick()
         it = self.tables[name]
         given = {it.column(c).uid: v for c, v in values.items()}
@@ -637,13 +640,13 @@ class Model:
         return text
 
     def update(self, table: str, *key: Any, **values: Any) -> int:
-        """UPDATE the row of a key; one that changes nothing is no event."""
+        """UPDATE the row of a key; an update without a change of values is no event."""
         name, ts = self.name(table), self._tick()
         it = self.tables[name]
         row = it.find(*key)
         given = {it.column(c).uid: v for c, v in values.items()}
         new = row | {c.uid: self._value(c, given, ts) for c in it.columns if c.uid in given}
-        # What only the source knows is told by the next event of its row.
+        # The next event of a row states the values that only the source knew.
         new = {u: str(v) if isinstance(v, Unknown) else v for u, v in new.items()}
         if new == row:
             return self._done(ts)
@@ -668,7 +671,7 @@ class Model:
         return self._done(ts)
 
     def resend(self, table: str) -> int:
-        """Every row again with the values that it has, as TiDB may send after an ALTER that rewrites rows."""
+        """Send every row again with its values, as TiDB may after an ALTER that rewrites rows."""
         name, ts = self.name(table), self._tick()
         it = self.tables[name]
         for row in it.rows:
@@ -691,7 +694,7 @@ class Model:
         return self._statement(Ddl.CREATE_DATABASE, sql, (TableDdl((database, ""), sql, None, None),), database)
 
     def drop_database(self, database: str) -> int:
-        """DROP DATABASE: its tables go without a statement of their own."""
+        """DROP DATABASE: its tables are dropped without statements of their own."""
         sql = f"DROP DATABASE {_name(database)}"
         ts = self._statement(Ddl.DROP_DATABASE, sql, (TableDdl((database, ""), sql, None, None),), database, done=False)
         for name in [n for n in self.tables if n[0] == database]:
@@ -732,7 +735,7 @@ class Model:
         return self._statement(Ddl.CREATE, mysql_sql, (done,), name[0], ts)
 
     def alter(self, table: str, *actions: Action) -> int:
-        """ALTER TABLE: all actions at once, so that names in them are those from before it."""
+        """ALTER TABLE: all actions take effect at once, so their names are those from before the statement."""
         name, ts = self.name(table), self._tick()
         it = self.tables[name]
         before = it.shape(name)
@@ -761,7 +764,7 @@ class Model:
     def _altered(
         self, it: _Table, columns: list[Column], action: Action, target: Column | None, ts: int
     ) -> list[Column]:
-        """The columns after one action, the rows changed."""
+        """Return the columns after one action; change the rows."""
         if isinstance(action, Add):
             made = replace(action.column, uid=self._number(), epoch=0)
             filled = self._filled(made, ts)
@@ -793,7 +796,7 @@ class Model:
 
     @staticmethod
     def _filled(column: Column, ts: int) -> str | None:
-        """What existing rows get in a new column."""
+        """Return what existing rows get in a new column."""
         if column.now:
             return Unknown(stored(_moment(ts), column.type))
         if column.default is not None:
@@ -803,7 +806,7 @@ class Model:
     def rename(self, *pairs: tuple[str, str]) -> int:
         """RENAME TABLE, of one or several tables in order.
 
-        Where a table takes the name of another, the version of a row that is equal in both goes on.
+        If a table takes the name of another, the versions of rows that are equal in both tables go on.
         """
         ts = self._tick()
         done, before_it = [], dict(self.tables)
@@ -816,12 +819,12 @@ class Model:
             texts = [self._called(n, Dialect.TIDB) for n in (old, new)]
             done.append(TableDdl(new, f"RENAME TABLE {texts[0]} TO {texts[1]}", before, it.shape(new)))
         going_on = {
-            id(row): gone.versions[id(old)]
+            id(row): replaced.versions[id(old)]
             for name, it in self.tables.items()
-            if (gone := before_it.get(name)) is not None and gone is not it
+            if (replaced := before_it.get(name)) is not None and replaced is not it
             for row in it.rows
-            for old in gone.rows
-            if _goes_on(gone, old, it, row)
+            for old in replaced.rows
+            if _goes_on(replaced, old, it, row)
         }
         kept = {id(version) for version in going_on.values()}
         for name, it in self.tables.items():
@@ -869,7 +872,7 @@ class Model:
         it.rows.clear()
 
     def _called(self, name: Name, dialect: Dialect) -> str:
-        """TiDB qualifies every name; a user those of other databases."""
+        """Return a table's name as the statement has it: TiDB states the database always, a user for other databases."""
         qualified = dialect is Dialect.TIDB or name[0] != self.database
         return (f"{_name(name[0])}." if qualified else "") + _name(name[1])
 
@@ -891,7 +894,7 @@ class Model:
     # reading
 
     def state_at(self, position: int) -> dict[Name, TableState]:
-        """All tables as they were at a position."""
+        """Return all tables as they were at a position."""
         shown: dict[Name, TableState] = {}
         for ts, state in self.states:
             if ts > position:
@@ -900,17 +903,17 @@ class Model:
         return shown
 
 
-def _goes_on(gone: _Table, old: Mapping[int, str | None], it: _Table, new: Mapping[int, str | None]) -> bool:
-    """Whether two rows have one key, and are equal in the columns of both tables, as a history can tell."""
-    if [old[u] for u in gone.key] != [new[u] for u in it.key]:
+def _goes_on(old_table: _Table, old: Mapping[int, str | None], it: _Table, new: Mapping[int, str | None]) -> bool:
+    """Return whether two rows have the same key, and equal values in the columns that both tables have."""
+    if [old[u] for u in old_table.key] != [new[u] for u in it.key]:
         return False
-    pairs = [(a, b) for a in gone.columns for b in it.columns if a.name.casefold() == b.name.casefold()]
+    pairs = [(a, b) for a in old_table.columns for b in it.columns if a.name.casefold() == b.name.casefold()]
     both = [(_seen(old[a.uid], a.type), _seen(new[b.uid], b.type)) for a, b in pairs if _is_kept(a.type, b.type)]
     return bool(both) and all(a == b for a, b in both)
 
 
 def _seen(text: str | None, of: Type) -> Any:
-    """A value as a history has it."""
+    """Return a value as a history has it."""
     if text is None or isinstance(text, Unknown) or text.startswith("0000-"):
         return None
     if of.is_integer or of.base in {"decimal", "double"}:
@@ -919,7 +922,10 @@ def _seen(text: str | None, of: Type) -> Any:
 
 
 def _is_kept(old: Type, new: Type) -> bool:
-    """Whether one column of a history has the values of both types: the Spark type is the same, or widens to the other."""
+    """Return whether one column of a history holds values of both types.
+
+    The Spark type is the same, or can be widened.
+    """
     (kind, size), (other, room) = _spark(old), _spark(new)
     if (kind, other) == ("integer", "decimal"):
         return room[0] >= (20 if size == (3,) else 10)
@@ -927,7 +933,7 @@ def _is_kept(old: Type, new: Type) -> bool:
 
 
 def _spark(of: Type) -> tuple[str, tuple[int, ...]]:
-    """The kind of a Spark type, and how wide it is: a DECIMAL's digits before and after the point."""
+    """Return the kind of a Spark type, and how wide it is: a DECIMAL's digits before and after the point."""
     if of.is_integer:
         width = {"tinyint": 0, "smallint": 1, "mediumint": 2, "int": 2, "bigint": 3}[of.base] + of.unsigned
         return ("integer", (width,)) if width <= 3 else ("decimal", (20, 0))
@@ -937,13 +943,13 @@ def _spark(of: Type) -> tuple[str, tuple[int, ...]]:
 
 
 def _moment(ts: int) -> str:
-    """The wall clock of a commit_ts in UTC."""
+    """Return the UTC wall clock of a commit_ts."""
     when = datetime(1970, 1, 1) + timedelta(milliseconds=ts >> 18)  # noqa: DTZ001
     return when.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 def _target(it: _Table, action: Action) -> Column | None:
-    """The column that an action is about, by its name before the statement."""
+    """Return the column that an action concerns, by its name before the statement."""
     if isinstance(action, Drop | Default):
         return it.column(action.name)
     if isinstance(action, Rename | Change):

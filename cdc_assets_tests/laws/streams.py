@@ -1,6 +1,7 @@
-"""A short stream that has everything in it that makes the laws hard, in two partitions, in about thirty records.
+"""A short stream, in two partitions and about thirty records, with everything that makes the laws hard to keep.
 
-Watermarks come before and after; keys move, swap and come back; a column is added half way; dates are zero; two tables.
+Watermarks arrive before and after the rows; keys move, swap and come back; a column is added half way; there are zero
+dates and two tables.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ from cdc_assets_tests.support import Message, Record, Stream, ddl, dml, tso
 
 TYPES = {"id": "bigint", "v": "varchar", "d": "date", "w": "int"}
 PARTITIONS = 2
-GAP = 10  # between offsets, so that a repeat finds a number after its original
+GAP = 10  # the step between offsets, so that a duplicate can get an offset after its original
 
 _CREATE = "CREATE TABLE `shop`.`{}` (`id` BIGINT PRIMARY KEY,`v` VARCHAR(20),`d` DATE)"
 _ALTER = "ALTER TABLE `shop`.`orders` ADD COLUMN `w` INT NULL DEFAULT NULL"
@@ -32,7 +33,7 @@ def _delete(at: int, key: int, v: str | None, *more: Any, table: str = "orders")
 
 
 def short_stream() -> tuple[list[Record], list[Record]]:
-    """The records in produced order: up to the watermark 10, and after it."""
+    """Return the records in produced order: up to the watermark 10, and after it."""
     day, other, zero = "2024-02-29", "1999-12-31", "0000-00-00"
     it = Stream(PARTITIONS)
     it.send(ddl(_CREATE.format("orders"), tso(1)))

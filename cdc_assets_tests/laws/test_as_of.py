@@ -1,7 +1,7 @@
-"""The as-of law: the histories of recorded streams equal the truth, interval for interval.
+"""Check the as-of law: the histories of recorded streams equal the recorded truth, interval for interval.
 
-Two sets of versions with the same rows in the same intervals give the same answer at every commit_ts. The truth's text is
-turned into the value that the design's table of types asks for, here and by hand: not by the pipeline's own casting.
+Two sets of versions with the same rows in the same intervals give the same answer at every commit_ts. The tests turn
+the truth's text into the expected value by their own rules, not by the pipeline's casting.
 """
 
 import datetime as dt
@@ -61,7 +61,7 @@ def column_types(scenario: str) -> dict[str, dict[str, str]]:
 
 
 def expected_value(text: str | None, mysql_type: str, zone: str) -> Any:
-    """MySQL's text as the value that the history is to hold, instants as UTC text."""
+    """Return the value that the history must hold for MySQL's text; instants are UTC text."""
     base = mysql_type.split("(", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     if text is None or base in {"varchar", "text", "enum", "time"}:
         return text
@@ -79,7 +79,7 @@ def expected_value(text: str | None, mysql_type: str, zone: str) -> Any:
 
 
 def instant(commit_ts: int | None) -> str | None:
-    """The physical part of a TSO as UTC text."""
+    """Return the physical part of a TSO as UTC text."""
     if commit_ts is None:
         return None
     when = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=commit_ts >> 18)
@@ -87,20 +87,20 @@ def instant(commit_ts: int | None) -> str | None:
 
 
 def expected_versions(scenario: str) -> dict[str, dict[tuple[Any, ...], Version]]:
-    """Table -> (key, from) -> the version as the truth has it."""
+    """Return table -> (key, from) -> the version that the truth has."""
     types = column_types(scenario)
-    found: dict[str, dict[tuple[Any, ...], Version]] = defaultdict(dict)
+    expected: dict[str, dict[tuple[Any, ...], Version]] = defaultdict(dict)
     for line in truth(scenario, "history"):
         if line["kind"] != "version":
             continue
         table = line["table"]
-        told = with_defaults(scenario, line)
+        complete_row = with_defaults(scenario, line)
         values = {
-            c: expected_value(told.get(c), mysql_type, ZONES.get(scenario, "UTC"))
+            c: expected_value(complete_row.get(c), mysql_type, ZONES.get(scenario, "UTC"))
             for c, mysql_type in types[table].items()
         }
         key = tuple(values[c] for c in line["key_cols"])
-        found[table][*key, line["valid_from"]] = values | {
+        expected[table][*key, line["valid_from"]] = values | {
             "_cdc_from_ts": line["valid_from"],
             "_cdc_to_ts": line["valid_to"],
             "_cdc_valid_from": instant(line["valid_from"]),
@@ -108,7 +108,7 @@ def expected_versions(scenario: str) -> dict[str, dict[tuple[Any, ...], Version]
             "_cdc_is_current": line["valid_to"] is None,
             "_cdc_closed_by": line["closed_by"],
         }
-    return found
+    return expected
 
 
 def key_columns(scenario: str) -> dict[str, list[str]]:
@@ -117,9 +117,9 @@ def key_columns(scenario: str) -> dict[str, list[str]]:
 
 def actual_versions(chain: Chain, table: str, key: list[str]) -> dict[tuple[Any, ...], Version]:
     rows = chain.history(table)
-    found = {(*[r[c] for c in key], r["_cdc_from_ts"]): r for r in rows}
-    assert len(found) == len(rows), "two versions of one key begin at one commit_ts"
-    return found
+    by_place = {(*[r[c] for c in key], r["_cdc_from_ts"]): r for r in rows}
+    assert len(by_place) == len(rows), "two versions of one key begin at one commit_ts"
+    return by_place
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -127,10 +127,10 @@ def test_history_is_the_recorded_truth(scenario: str, recorded: Callable[[str], 
     expected, keys = expected_versions(scenario), key_columns(scenario)
     counted = truth(scenario, "history")[0]["versions"]
     assert sum(len(v) for v in expected.values()) == counted
-    for table, wanted in expected.items():
+    for table, versions in expected.items():
         actual = actual_versions(recorded(scenario), table, keys[table])
-        assert actual.keys() == wanted.keys()
-        for place, version in wanted.items():
+        assert actual.keys() == versions.keys()
+        for place, version in versions.items():
             assert {c: actual[place][c] for c in version} == version
 
 
@@ -175,7 +175,7 @@ def test_op_is_the_change_that_opened_the_version(scenario: str, recorded: Calla
 def test_coordinates_are_those_of_the_record_that_opened_the_version(
     scenario: str, recorded: Callable[[str], Chain]
 ) -> None:
-    """Of several copies of a record, the first in its partition."""
+    """If a record was sent several times, the first one of its partition counts."""
     first: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in read_lines(RECORDED / "ticdc/canal-json_ext" / scenario):
         message = json.loads(bytes_of(line))
@@ -208,8 +208,8 @@ def test_nothing_pending_is_in_the_history(scenario: str, recorded: Callable[[st
     assert open_keys == first["open_versions"]
 
 
-def test_an_as_of_query_at_every_commit_gives_the_rows_of_then(recorded: Callable[[str], Chain]) -> None:
-    """The law itself, by replaying the truth's events: what a user's `from <= p < to` returns."""
+def test_an_as_of_query_at_every_commit_gives_the_rows_of_that_time(recorded: Callable[[str], Chain]) -> None:
+    """Replay the truth's events and compare them with what a user's `from <= p < to` returns."""
     types, keys = column_types("nopk"), key_columns("nopk")
     below = truth("nopk", "history")[0]["watermark_ts"]
     events = [e for e in truth("nopk", "events") if e["op"] != "ddl" and e["commit_ts"] < below]

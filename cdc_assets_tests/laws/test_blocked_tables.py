@@ -1,7 +1,7 @@
-"""The isolation law over several runs: an error that comes again for one table blocks that table, and fails no run any more.
+"""Check the isolation law over several runs: a table that fails twice in a row is blocked, and fails no further run.
 
-A blocked table is tried again when changes of it are released, when the settings or the version change, when somebody asks
-for it, and from time to time. Once it is written, it is as if it had never failed.
+A blocked table is tried again when changes of it are released, when the settings or the version change, when a user
+asks for it, and after some time. After a successful write nothing remains of the failure.
 """
 
 import errno
@@ -33,11 +33,11 @@ from cdc_assets_tests.support import Chain, Rows, Stream, ddl, histories, tso
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 TOO_LONG = OSError(errno.ENAMETOOLONG, "File name too long", "/lake/items")
-TOLD = "OSError: [Errno 36] File name too long: '/lake/items'"
+TOO_LONG_TEXT = "OSError: [Errno 36] File name too long: '/lake/items'"
 
 
 class Broken:
-    """Writing these tables fails, each with its error."""
+    """Makes writing these tables fail, each with its error."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.errors: dict[str, Exception] = {}
@@ -66,12 +66,12 @@ def send(chain: Chain, stream: Stream, *messages: Any, until: int) -> None:
 
 
 def run(chain: Chain) -> HistoryReport:
-    """Run every stage; what the last of them, history, says."""
+    """Run every stage, and return the report of the last one, history."""
     return [each.run(chain.lake, chain.feed) for each in STAGES][-1]  # type: ignore[no-any-return]
 
 
 def outcome(report: HistoryReport) -> tuple[list[str], list[str], list[str]]:
-    """The tables that were written, those that fail the run, and those that are blocked."""
+    """Return the tables that were written, those that failed the run, and those that are blocked."""
     return (
         [t.table for t in report.tables],
         [f.table for f in report.failures if not f.is_blocked],
@@ -88,30 +88,30 @@ def refuse() -> SparkSession:
 
 
 def assert_idle(chain: Chain) -> None:
-    """A run without news tries nothing, and starts nothing."""
+    """Assert that a run without new changes tries no table and starts no session."""
     lake = replace(chain.lake, session=refuse)
     assert not HISTORY.due(lake, chain.feed)
     assert outcome(HISTORY.run(lake, chain.feed)) == ([], [], [])
 
 
 def let_time_pass(lake: Lakehouse, time: timedelta) -> None:
-    """Let the last try be so long ago."""
-    known = read_progress(lake)
-    assert known is not None
+    """Move the time of the last try into the past."""
+    progress = read_progress(lake)
+    assert progress is not None
 
     def earlier(text: str) -> str:
         return (datetime.fromisoformat(text) - time).isoformat()
 
     failed = [
         replace(each, failing_since=earlier(each.failing_since), tried_at=earlier(each.tried_at))
-        for each in known.failed
+        for each in progress.failed
     ]
-    write_progress(lake, replace(known, failed=tuple(failed)))
+    write_progress(lake, replace(progress, failed=tuple(failed)))
 
 
 @pytest.fixture
 def held(chain: Callable[..., Chain], broken: Broken) -> tuple[Chain, Stream]:
-    """A feed of which `items` could not be written twice."""
+    """A feed whose table `items` could not be written twice."""
     it, stream = chain(), Stream()
     send(it, stream, ORDERS.insert(tso(1), 1, "a"), ITEMS.insert(tso(2), 1, "x"), until=tso(5))
     assert outcome(run(it)) == (["items", "orders"], [], [])
@@ -168,10 +168,10 @@ def test_a_blocked_table_is_tried_again_for_a_reason(
 ) -> None:
     it, stream = held
     reason(it, stream, monkeypatch, 1)
-    # It fails no run any more, and waits on.
+    # It fails no further run, and stays blocked.
     assert outcome(HISTORY.run(it.lake, it.feed)) == ([], [], ["items"])
     assert_idle(it)
-    # Of the others' news it is not tried.
+    # New changes of other tables are no reason to try it.
     send(it, stream, ORDERS.update(tso(30), 1, "c", "b"), until=tso(31))
     broken.tried.clear()
     assert outcome(run(it)) == (["orders"], [], [])
@@ -181,7 +181,7 @@ def test_a_blocked_table_is_tried_again_for_a_reason(
     broken.errors.clear()
     assert_idle(it)
     if reason is an_hour:
-        # It has been failing for an hour now, and so is not tried for another one.
+        # It has been failing for an hour, so the next try is in another hour.
         reason(it, stream, monkeypatch, 2)
     else:
         reason(it, stream, monkeypatch, 12)
@@ -194,7 +194,7 @@ def test_a_blocked_table_is_tried_again_for_a_reason(
     assert histories(it.lake) == histories(undisturbed.lake)
 
 
-# How many releases there are in the end: three of the test's, and those of the reason.
+# The releases in the end: three of the test, and those of the reason.
 RELEASES = {changes_of_it: 5, other_settings: 3, another_version: 3, somebody_asks: 3, an_hour: 3}
 
 
@@ -204,7 +204,7 @@ def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, St
     assert (hold.database, hold.table, hold.since, hold.reason, hold.events) == (
         "shop", "items", tso(12), HoldReason.WRITE, 1,
     )  # fmt: skip
-    assert hold.first["why"] == TOLD
+    assert hold.first["why"] == TOO_LONG_TEXT
     assert hold.first["failing_since"] <= hold.first["tried_at"]
     ends = find_final_position(it.lake, "shop", "items")
     assert (ends.position, ends.reason) == (
@@ -214,21 +214,21 @@ def test_everything_that_shows_holds_shows_a_blocked_table(held: tuple[Chain, St
     assert find_final_position(it.lake, "shop", "orders").position == tso(15) - 1
     (line,) = collect_report(it.lake, it.feed).attention
     assert line.startswith(f"shop.items: the table is blocked from commit_ts {tso(12)} (")
-    assert f": {TOLD}; remove the cause, then run cdc-assets retry f shop.items; " in line
+    assert f": {TOO_LONG_TEXT}; remove the cause, then run cdc-assets retry f shop.items; " in line
     step = explain_row(it.lake, it.feed, "shop.items", ["1"]).steps[0]
     assert str(step.fate) == "pending"
-    assert TOLD in str(step.reason)
+    assert TOO_LONG_TEXT in str(step.reason)
 
 
-def test_a_busy_table_fails_no_run_for_good(chain: Callable[..., Chain], broken: Broken) -> None:
-    """That there are new changes in each run is no reason to fail each run."""
+def test_new_changes_in_each_run_do_not_fail_each_run(chain: Callable[..., Chain], broken: Broken) -> None:
+    """A table with new changes is tried in each run, but fails only the first."""
     it, stream = chain(), Stream()
     broken.errors["items"] = TOO_LONG
-    found = []
+    outcomes = []
     for n in range(1, 4):
         send(it, stream, ITEMS.insert(tso(10 * n), n, "x"), until=tso(10 * n + 1))
-        found.append(outcome(run(it)))
-    assert found == [([], ["items"], []), ([], [], ["items"]), ([], [], ["items"])]
+        outcomes.append(outcome(run(it)))
+    assert outcomes == [([], ["items"], []), ([], [], ["items"]), ([], [], ["items"])]
     (hold,) = list_holds(it.lake)
     assert (hold.since, hold.events) == (tso(10), 3)
 
@@ -268,9 +268,9 @@ def test_after_an_outage_all_tables_go_on_by_themselves(chain: Callable[..., Cha
 
 def test_the_longer_a_table_fails_the_rarer_it_is_tried_but_once_a_day(held: tuple[Chain, Stream]) -> None:
     it, _ = held
-    known = read_progress(it.lake)
-    assert known is not None
-    (failed,) = known.failed
+    progress = read_progress(it.lake)
+    assert progress is not None
+    (failed,) = progress.failed
     now = datetime.fromisoformat("2026-01-31T00:00:00+00:00")
 
     def is_due(failing: timedelta, ago: timedelta) -> bool:
@@ -285,7 +285,7 @@ def test_the_longer_a_table_fails_the_rarer_it_is_tried_but_once_a_day(held: tup
 
 
 def run_and_be_killed(chain: Chain) -> None:
-    """Run every stage, up to where history would keep how far it has come."""
+    """Run every stage, up to the moment before history writes its progress."""
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -296,9 +296,7 @@ def run_and_be_killed(chain: Chain) -> None:
             run(chain)
 
 
-def test_a_run_that_is_killed_before_it_keeps_the_failure_has_not_been(
-    chain: Callable[..., Chain], broken: Broken
-) -> None:
+def test_a_failure_counts_only_if_the_run_wrote_its_progress(chain: Callable[..., Chain], broken: Broken) -> None:
     it, stream = chain(), Stream()
     broken.errors["items"] = TOO_LONG
     send(it, stream, ORDERS.insert(tso(1), 1, "a"), ITEMS.insert(tso(2), 1, "x"), until=tso(3))
@@ -309,7 +307,7 @@ def test_a_run_that_is_killed_before_it_keeps_the_failure_has_not_been(
     run_and_be_killed(it)
     assert outcome(run(it)) == ([], [], ["items"])
     broken.errors.clear()
-    # Written, and killed before that is kept: it is seen to have all.
+    # The table was written before the kill: the next run sees that it has all changes.
     retry_tables(it.lake, [("shop", "items")])
     run_and_be_killed(it)
     assert blocked(it.lake) == ["items"]
@@ -320,7 +318,7 @@ def test_a_run_that_is_killed_before_it_keeps_the_failure_has_not_been(
 
 
 def test_tables_that_a_rename_links_wait_together(chain: Callable[..., Chain], broken: Broken) -> None:
-    """`items` becomes `archive`, of which there is more to come; `orders` has no part in it."""
+    """`items` becomes `archive`, which has further changes; `orders` is not affected."""
     archive = Rows(table="archive")
     it, stream = chain(), Stream()
     send(it, stream, ITEMS.insert(tso(1), 1, "x"), ORDERS.insert(tso(2), 1, "a"), until=tso(3))
@@ -334,7 +332,7 @@ def test_tables_that_a_rename_links_wait_together(chain: Callable[..., Chain], b
     assert "A RENAME links it to shop.items" in str(second.failures[0].error)
     assert blocked(it.lake) == ["archive", "items"]
     assert_idle(it)
-    # What comes for the one is a reason to try the other, from where that stands.
+    # New changes of one table are a reason to try the other, from its own position.
     send(it, stream, archive.insert(tso(21), 3, "w"), ORDERS.insert(tso(22), 2, "b"), until=tso(23))
     assert outcome(run(it)) == (["orders"], [], ["archive", "items"])
     assert_idle(it)
@@ -352,7 +350,7 @@ def test_tables_that_a_rename_links_wait_together(chain: Callable[..., Chain], b
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+def run_command(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
     def command(*arguments: str) -> str:
         assert cli.main(arguments) == 0
         return capsys.readouterr().out
@@ -360,7 +358,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
     return command  # type: ignore[return-value]
 
 
-def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, told: Callable[..., str]) -> None:
+def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, run_command: Callable[..., str]) -> None:
     stream = Stream()
     for table in (ORDERS, ITEMS):
         stream.send(table.insert(tso(1), 1, "first"))
@@ -378,14 +376,14 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
 
     first = job.run()
     assert not first.success
-    (said,) = failures(first).values()
-    assert f"shop.items was not written; the next run tries again: {TOLD}" in said
+    (failure,) = failures(first).values()
+    assert f"shop.items was not written; the next run tries again: {TOO_LONG_TEXT}" in failure
     assert orders in assets(first)
     assert not conservation(first).passed
-    assert f"The table was not written: {TOLD}. Mend the cause: the next run tries again" in str(
+    assert f"The table was not written: {TOO_LONG_TEXT}. Mend the cause: the next run tries again" in str(
         conservation(first).description
     )
-    assert told("holds", "shop") == "No table is blocked.\n"
+    assert run_command("holds", "shop") == "No table is blocked.\n"
 
     second = job.run()
     assert second.success
@@ -394,7 +392,7 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
     assert not waits.passed
     assert str(waits.description).startswith(
         f"Blocked: the table could not be written twice in a row. 1 row events wait, from commit_ts {tso(1)} "
-        f"(2023-11-14 22:13:20.001 UTC) on. The error is: {TOLD}. Mend the cause, then have the table tried again: "
+        f"(2023-11-14 22:13:20.001 UTC) on. The error is: {TOO_LONG_TEXT}. Mend the cause, then have the table tried again: "
         "`cdc-assets retry shop shop.items`."
     )
 
@@ -402,20 +400,20 @@ def test_the_job_fails_once_and_then_the_check_alone(job: Job, broken: Broken, t
     assert third.success
     assert assets(third) == set()
     assert not conservation(third).passed, "and so it does in a run without news"
-    assert "reason=write  events=1  why=OSError: " in told("holds", "shop")
+    assert "reason=write  events=1  why=OSError: " in run_command("holds", "shop")
 
     broken.errors.clear()
     assert cli.main(["retry", "shop", "shop.orders"]) == 1
-    assert told("retry", "shop") == "shop.items: the pipeline's next run tries again\n"
+    assert run_command("retry", "shop") == "shop.items: the pipeline's next run tries again\n"
     last = job.run()
     assert last.success
     assert items in assets(last)
     assert conservation(last).passed
-    assert told("holds", "shop") == "No table is blocked.\n"
-    assert told("retry", "shop") == "no table: the pipeline's next run tries again\n"
+    assert run_command("holds", "shop") == "No table is blocked.\n"
+    assert run_command("retry", "shop") == "no table: the pipeline's next run tries again\n"
 
 
-def test_a_table_that_cannot_be_told_of_fails_the_run_when_the_others_are(
+def test_a_table_without_a_report_fails_the_run_after_the_others_are_reported(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cdc_assets.assets import history  # noqa: PLC0415 -- after Dagster's own modules

@@ -1,4 +1,4 @@
-"""The chop law: however a stream is cut into runs, shuffled across partitions and repeated, the histories are equal."""
+"""Check the chop law: however a stream is cut into runs, interleaved and repeated, the histories are equal."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def in_one_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_the_one_run_is_right(in_one_run: Histories) -> None:
-    """What the others are compared with, by hand: (id, v, w, from, to, op, closed by)."""
+    """Compare the run that the others are compared with, by hand: (id, v, w, from, to, op, closed by)."""
     assert in_one_run.keys() == {"history/f/shop/orders", "history/f/shop/customers"}
     shown = {
         (r["id"], r["v"], r["w"], r["_cdc_from_ts"], r["_cdc_to_ts"], r["_cdc_op"], r["_cdc_closed_by"])
@@ -65,21 +65,24 @@ def test_one_record_a_run(spark: SparkSession, tmp_path_factory: pytest.TempPath
 
 @dataclass(frozen=True)
 class Chopped:
-    """A way to get the records: in this order, in these runs."""
+    """One order of the records, and how they are cut into runs."""
 
     runs: list[list[Record]]
 
 
 @st.composite
 def chopped(draw: st.DrawFn) -> Chopped:
-    """Partitions interleaved anyhow, each in its own order; some records sent again later; cut into up to four runs."""
+    """Draw up to four runs.
+
+    The partitions are interleaved, each in its own order, and some records are sent again later.
+    """
     queues = {p: [r for r in RECORDS if r["partition"] == p] for p in range(PARTITIONS)}
     turns = draw(st.permutations([r["partition"] for r in RECORDS]))
     order = [queues[p].pop(0) for p in turns]
     for original in draw(st.lists(st.sampled_from(RECORDS), max_size=8)):
         first = next(n for n, r in enumerate(order) if r is original)
         place = draw(st.integers(first + 1, len(order)))
-        # As a producer that tries again: after what its partition has got until then, and so with a larger offset.
+        # A producer that tries again sends the record behind the others of its partition, with a larger offset.
         before = max(r["offset"] for r in order[:place] if r["partition"] == original["partition"])
         after = {r["offset"] for r in order if r["partition"] == original["partition"]}
         offset = next(o for o in range(before + 1, before + 100) if o not in after)

@@ -1,4 +1,4 @@
-"""The core on a cluster whose executors have nothing but Spark, and are killed: the tables that a local run makes."""
+"""Run the core on a cluster with executors that have only Spark, and are killed: the tables are those of a local run."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from cdc_assets_tests.yarn import Yarn
 
 pytestmark = pytest.mark.extended
 
-# When executors are killed: on one cluster, which has one, in each stage that has tasks; the others start new ones slower.
+# The stages in which executors are killed: on one cluster all that have tasks; the others start new executors slower.
 MOMENTS = {
     OneWorker: [CHECKPOINT, "change_events", "history", "raw_records", "released_changes", "type_observations"],
     Yarn: [CHECKPOINT],
@@ -45,13 +45,19 @@ def _packed(line: Record) -> Record:
 
 
 def _chain(spark: SparkSession, folder: Path) -> Chain:
-    """The short stream, half of it compressed, one row in a claim-check file, and a record that cannot be decoded."""
+    """Write the short stream, and a record that cannot be decoded.
+
+    Half of the stream is compressed, and one row is in a claim-check file.
+    """
     claims = folder / "claims"
     claims.mkdir(parents=True)
-    whole = Rows(table="large").insert(tso(3), 1, "kept elsewhere")
-    value = base64.b64encode(json.dumps(whole).encode()).decode()
+    complete_row = Rows(table="large").insert(tso(3), 1, "kept elsewhere")
+    value = base64.b64encode(json.dumps(complete_row).encode()).decode()
     (claims / "one.json").write_text(json.dumps({"key": None, "value": value}))
-    pointing = whole | {"data": [{"id": "1"}], "_tidb": whole["_tidb"] | {"claimCheckLocation": "s3://bucket/one.json"}}
+    pointing = complete_row | {
+        "data": [{"id": "1"}],
+        "_tidb": complete_row["_tidb"] | {"claimCheckLocation": "s3://bucket/one.json"},
+    }
     made = Chain(spark, folder, **_settings(folder))
     first, second = short_stream()
     made.add([record(pointing, 0, 2001), *first])
@@ -74,19 +80,19 @@ def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 def test_executors_need_nothing_but_spark_and_may_be_lost(
     cluster: Cluster, spark: SparkSession, tmp_path: Path, local: dict[str, list[dict[str, Any]]]
 ) -> None:
-    there = _chain(spark, tmp_path / "there")
+    on_cluster = _chain(spark, tmp_path / "there")
     moments = MOMENTS[type(cluster)]
-    killed, *told = cluster.run(there.folder, _settings(there.folder), *moments).splitlines()
-    assert histories(there.lake) == local
-    assert {name.rpartition("/")[2] for name in histories(there.lake)} == {"orders", "customers", "large"}
-    (large,) = there.history("large")
+    killed, *refusals = cluster.run(on_cluster.folder, _settings(on_cluster.folder), *moments).splitlines()
+    assert histories(on_cluster.lake) == local
+    assert {name.rpartition("/")[2] for name in histories(on_cluster.lake)} == {"orders", "customers", "large"}
+    (large,) = on_cluster.history("large")
     assert large["v"] == "kept elsewhere"
-    counts = conserved(there.lake, there.feed)
+    counts = conserved(on_cluster.lake, on_cluster.feed)
     assert (counts.records, counts.undecodable) == (1 + sum(map(len, short_stream())) + 1, 1)
-    # What was put aside is gone with the driver.
-    assert list((there.folder / "lake/_checkpoints").iterdir()) == []
+    # The driver has deleted its checkpoints.
+    assert list((on_cluster.folder / "lake/_checkpoints").iterdir()) == []
     assert killed.split()[2:] == sorted(moments)
-    (refused,) = told
+    (refused,) = refusals
     master = cluster.spark["spark.master"]
     assert (
         f"source.recorded is a local folder of the driver's machine, which not every executor of {master} can read"
@@ -94,7 +100,7 @@ def test_executors_need_nothing_but_spark_and_may_be_lost(
     )
 
 
-def test_what_only_a_local_master_is_told(tmp_path: Path) -> None:
+def test_only_a_local_master_gets_local_settings(tmp_path: Path) -> None:
     local, cluster = (
         spark_settings({"spark.master": master}, Store(locations=("s3a://bucket/lake",)))
         for master in ("local[2]", "spark://host:7077")

@@ -1,4 +1,4 @@
-"""The conservation law, over the recorded streams (the other tests of the laws check it on theirs)."""
+"""Check the conservation law over the recorded streams; the other tests of the laws check it on their own streams."""
 
 from collections.abc import Callable
 

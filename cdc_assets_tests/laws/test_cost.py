@@ -1,4 +1,4 @@
-"""Law: a run costs what is new. Seconds are the benchmarks'."""
+"""Check that a run costs what is new; benchmarks measure the seconds."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def no_session() -> SparkSession:
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_a_run_without_news_asks_for_no_spark(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
+def test_a_run_without_new_records_asks_for_no_spark(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
     ran = chain(**settings)
     Changes(tables=2).write(ran.snapshots)
     ran.run()
@@ -37,10 +37,10 @@ def test_a_run_without_news_asks_for_no_spark(chain: Callable[..., Chain], setti
     assert delta_versions(ran.lake) == before
 
 
-def test_logs_are_read_once_a_commit_however_many_runs_there_were(
+def test_logs_are_read_once_a_commit_whatever_the_number_of_runs(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so are the commits since the last checkpoint."""
+    """The commits since the last checkpoint are read once, too."""
     ran, changes, read = chain(), Changes(), list[str]()
     read_log = TableLog.of
 
@@ -53,6 +53,6 @@ def test_logs_are_read_once_a_commit_however_many_runs_there_were(
         changes.write(ran.snapshots)
         read.clear()
         ran.run()
-    there = Counter(Path(uri).name for uri in read if Path(uri, "_delta_log").exists())
+    delta_reads = Counter(Path(uri).name for uri in read if Path(uri, "_delta_log").exists())
     written = {"f": 4, "t0000": 1}  # raw records, events, observations and changes; and the history
-    assert {name: times for name, times in there.items() if times > written[name]} == {}
+    assert {name: times for name, times in delta_reads.items() if times > written[name]} == {}

@@ -1,8 +1,8 @@
-"""The crash law: a run killed at any moment, and run again, ends where an undisturbed one ends. Every table, row for row.
+"""Check the crash law: a run that is killed at any moment and repeated ends as an undisturbed run, row for row.
 
-A run with something new for every stage makes eleven commits. To be killed immediately before one of them is, for what the
-tables hold, to be killed immediately after the one before it, or after the DDL on a history table that stands in between;
-the files that are written by then are part of no table, and stay so.
+A run with new input for every stage makes eleven commits. For the contents of the tables, a kill immediately before a
+commit is the same as a kill after the commit before it, or after the DDL on a history table in between: files that
+were written by then belong to no table.
 """
 
 import signal
@@ -41,8 +41,10 @@ MOMENTS = [
 
 
 class Prepared:
-    """A lakehouse after a first run, with more records waiting; what an undisturbed second run makes of it; and how the
-    lakehouse stands at each moment of that run, which is what a run that is killed then leaves.
+    """A lakehouse after a first run, with more records waiting.
+
+    It also has the tables that an undisturbed second run makes, and a copy of the lakehouse at each moment of that
+    run, as a kill at this moment leaves it.
     """
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -89,9 +91,9 @@ def same(actual: dict[str, list[dict[str, Any]]], expected: dict[str, list[dict[
 
 
 def test_the_undisturbed_run_touches_everything(prepared: Prepared) -> None:
-    """What the others are compared with is worth it: every kind of quarantine, and every table, has rows."""
-    found = {(q["stage"], q["reason"]) for q in prepared.expected["quarantine/f"] if q["batch"] == 2}
-    assert found == {
+    """The undisturbed run has every kind of quarantine, and rows in every table."""
+    reasons = {(q["stage"], q["reason"]) for q in prepared.expected["quarantine/f"] if q["batch"] == 2}
+    assert reasons == {
         ("ingest", "not_a_record"),
         ("decode", "malformed_json"),
         ("decode", "null_value"),
@@ -104,15 +106,15 @@ def test_the_undisturbed_run_touches_everything(prepared: Prepared) -> None:
 
 
 def test_the_commits_of_a_run(prepared: Prepared) -> None:
-    """The moments below are those that they are named after."""
+    """The moments of the tests below match the commits."""
     run = run_and_die(prepared.copy("alive").folder, "never", prepared.spark)
     assert run.returncode == 0, run.stderr[-2000:]
     assert commits(run) == COMMITS
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_gone_at_once_and_run_again(moment: str, prepared: Prepared) -> None:
-    """The tables are as the commits left them; that a killed process leaves them so, the tests below show."""
+def test_a_run_that_stops_at_a_commit_is_repeated(moment: str, prepared: Prepared) -> None:
+    """The tables are copies from between commits; the tests below show that a killed process leaves the same."""
     chain = prepared.stood[moment]
     word, _, which = moment.partition(" ")
     if which.isdigit():
@@ -125,7 +127,7 @@ def test_gone_at_once_and_run_again(moment: str, prepared: Prepared) -> None:
 def test_stopped_and_run_again_in_the_same_process(
     moment: str, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which knows, and has in its caches, what it knew before: in a stage, and in a thread that writes a history."""
+    """The process keeps its caches: the run stops in a stage, and in a thread that writes a history."""
     chain, done = prepared.copy(f"stopped {moment}"), list[str]()
     with monkeypatch.context() as patched:
         install(die_at(moment, be_killed), done.append, patched.setattr)
@@ -148,7 +150,7 @@ def test_killed_and_run_again(moment: str, prepared: Prepared) -> None:
 
 @pytest.mark.extended
 def test_killed_with_its_jvm(prepared: Prepared) -> None:
-    """The same with a Spark session that dies with the process."""
+    """The Spark session dies with the process."""
     chain = prepared.copy("jvm")
     killed = run_and_die(chain.folder, "after 10")
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]

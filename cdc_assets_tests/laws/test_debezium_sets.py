@@ -1,7 +1,7 @@
-"""Debezium's recorded streams, of both connectors and in every mode, against the recorded truth of the same statements.
+"""Compare Debezium's recorded streams, of both connectors and in every mode, with the recorded truth.
 
-Where Debezium itself loses something (docs/protocols.md), `sent` says what its documentation makes of the value
-that MySQL held; nothing is taken from decoding.
+Where Debezium itself loses something (docs/protocols.md), `sent` returns what its documentation makes of the value in
+MySQL. Nothing is taken from the decoder.
 """
 
 import json
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.mysql_types.descriptors import SPATIAL
 from cdc_assets.stages import TYPES
-from cdc_assets_tests.laws.test_dialects import MYSQL, Row, compare_sequences, settled, sound, take, truth
+from cdc_assets_tests.laws.test_dialects import MYSQL, Row, assert_nothing_left, compare_sequences, sound, take, truth
 from cdc_assets_tests.laws.test_dialects import records_of as scenario_records
 from cdc_assets_tests.support import Chain, Record, bytes_of, histories
 
@@ -36,7 +36,7 @@ Run = Callable[[str], Chain]
 
 
 def records_of(config: str, scenarios: Iterable[str]) -> list[Record]:
-    """Scenarios of a configuration as one stream."""
+    """Return the records of some scenarios of a configuration as one stream."""
     return [record for scenario in scenarios for record in scenario_records(MYSQL / config / scenario)]
 
 
@@ -45,13 +45,13 @@ def run(spark: SparkSession, folder: Path, records: list[Record], cuts: int = 1)
     for n in range(cuts):
         made.add(records[len(records) * n // cuts : len(records) * (n + 1) // cuts])
         sound(made.run())
-    settled(made)
+    assert_nothing_left(made)
     return made
 
 
 @pytest.fixture(scope="module")
 def debezium(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The streams of a configuration, run once: not to be changed."""
+    """The streams of a configuration, run once; tests do not change them."""
     done: dict[str, Chain] = {}
 
     def made(config: str) -> Chain:
@@ -64,18 +64,18 @@ def debezium(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> R
 
 
 def tables_of(scenario: str) -> dict[str, dict[str, Any]]:
-    """Table -> its columns, primary key and CREATE TABLE."""
-    found: dict[str, dict[str, Any]] = json.loads((MYSQL / "truth" / f"{scenario}.schema.json").read_text())
-    return found
+    """Return table -> its columns, primary key and CREATE TABLE."""
+    schemas: dict[str, dict[str, Any]] = json.loads((MYSQL / "truth" / f"{scenario}.schema.json").read_text())
+    return schemas
 
 
 def lost_of(config: str) -> set[tuple[str, str]]:
-    """A column that MariaDB was told to make as JSON while 1.9.5 ran: the connector expects MySQL's binary JSON."""
+    """Return the JSON columns that Debezium 1.9.5 lost: MariaDB has no binary JSON, which it expects."""
     return {("docs_json", "j")} if "195" in config else set()
 
 
 def columns_of(config: str, scenario: str) -> dict[str, dict[str, str]]:
-    """Table -> column -> type, but for spatial columns (the truth has another form) and what the connector cannot read."""
+    """Return table -> column -> type, without spatial columns and those that the connector cannot read."""
     lost = lost_of(config)
     return {
         name: {
@@ -88,7 +88,7 @@ def columns_of(config: str, scenario: str) -> dict[str, dict[str, str]]:
 
 
 def keys_of(scenario: str) -> dict[str, list[str]]:
-    """Table -> what Debezium takes for the key: the primary key, else the unique key without NULL."""
+    """Return table -> what Debezium takes as the key: the primary key, else the unique key without NULL."""
     return {name: table["pk"] or {"uniq_only": ["code"]}.get(name, []) for name, table in tables_of(scenario).items()}
 
 
@@ -98,7 +98,7 @@ EPOCH = "1970-01-01 00:00:00"
 
 
 def sent(config: str, column: str, column_type: str, value: str | None) -> str | None:
-    """What of a value comes over the wire."""
+    """Return what of a value is sent."""
     base = column_type.partition("(")[0].split(" ")[0]
     if value is None:
         return None if "keepnull" in config else {k: v for k, v in DEFAULTS.items() if k.startswith("n_")}.get(column)
@@ -108,18 +108,18 @@ def sent(config: str, column: str, column_type: str, value: str | None) -> str |
     if base in {"date", "datetime"} and value.startswith("0001-"):
         return "2" + value[1:]
     if "connect" in config and base == "time":
-        whole, _, fraction = value.partition(".")
+        seconds_text, _, fraction = value.partition(".")
         within = not value.startswith("-") and int(value.split(":")[0]) < 24
-        return f"{whole}.{fraction[:3] or '0'}" if within else None
+        return f"{seconds_text}.{fraction[:3] or '0'}" if within else None
     if "connect" in config and base == "datetime" and "." in value:
         return value[: value.index(".") + 4]
     return value
 
 
 def images(config: str, scenario: str) -> dict[tuple[Any, ...], list[Row | None]]:
-    """The images of each key after each change, None for a row gone: from the statements."""
+    """Return the row images of each key after each change, None after a delete, from the truth's statements."""
     keys, columns = keys_of(scenario), columns_of(config, scenario)
-    found: dict[tuple[Any, ...], list[Row | None]] = defaultdict(list)
+    images_by_key: dict[tuple[Any, ...], list[Row | None]] = defaultdict(list)
     for event in truth(MYSQL, scenario, "events"):
         table = event["table"]
         if event["op"] not in {"insert", "update", "delete"} or not event.get("in_binlog", True) or not keys[table]:
@@ -138,10 +138,10 @@ def images(config: str, scenario: str) -> dict[tuple[Any, ...], list[Row | None]
         before, after = (image and {c: v for c, v in image.items() if c in columns[table]} for image in (before, after))
         place, key = (event["db"], table), keys[table]
         if before and (after is None or any(before[c] != after[c] for c in key)):
-            found[*place, *(before[c] for c in key)].append(None)
+            images_by_key[*place, *(before[c] for c in key)].append(None)
         if after:
-            found[*place, *(after[c] for c in key)].append(after)
-    return found
+            images_by_key[*place, *(after[c] for c in key)].append(after)
+    return images_by_key
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -167,25 +167,25 @@ def test_the_values_prove_how_they_are_written_where_messages_do_not_state_it(co
 def test_rows_of_a_table_without_a_key_are_counted(config: str, debezium: Run) -> None:
     made, types = debezium(config), columns_of(config, "composite")["audit_log"]
     current = [r for r in made.history("audit_log", "dbz_multi") if r["_cdc_is_current"]]
-    wanted = [r["row"] for r in truth(MYSQL, "composite", "final") if r["table"] == "audit_log"]
-    assert wanted
-    assert all(take(row, current, types) for row in wanted)
+    final_rows = [r["row"] for r in truth(MYSQL, "composite", "final") if r["table"] == "audit_log"]
+    assert final_rows
+    assert all(take(row, current, types) for row in final_rows)
     assert not current
 
 
 def test_chop(spark: SparkSession, tmp_path: Path) -> None:
-    """With transaction markers: what is held back at a cut is released by the next run."""
+    """The stream has transaction markers: the next run releases what waits at a cut."""
     records = records_of("dbz350m-noschemas-tx", ["composite"])
-    whole, cut = run(spark, tmp_path / "whole", records), run(spark, tmp_path / "cut", records, cuts=3)
-    assert histories(cut.lake) == histories(whole.lake)
-    assert any(histories(whole.lake).values())
+    undivided, cut = run(spark, tmp_path / "whole", records), run(spark, tmp_path / "cut", records, cuts=3)
+    assert histories(cut.lake) == histories(undivided.lake)
+    assert any(histories(undivided.lake).values())
 
 
 @pytest.mark.extended
 def test_compaction_leaves_the_current_rows(spark: SparkSession, tmp_path: Path, debezium: Run) -> None:
-    """Older records of a key gone from the tables' topics: what is left tells how every row is now."""
+    """The tables' topics have only the last record of each key, which states the current row."""
     config = "dbz350m-noschemas-tx"
-    whole, records = debezium(config), records_of(config, ("customers", "extra"))
+    complete, records = debezium(config), records_of(config, ("customers", "extra"))
     topics = {r["topic"] for r in records if r["value"] and b'"op":' in bytes_of(r)}
 
     def key_of(r: Record) -> tuple[Any, ...] | None:
@@ -204,4 +204,4 @@ def test_compaction_leaves_the_current_rows(spark: SparkSession, tmp_path: Path,
     tables = history_tables(made.lake.root, made.lake.feed)
     assert tables
     for database, table in tables:
-        assert current(made, database, table) == current(whole, database, table)
+        assert current(made, database, table) == current(complete, database, table)

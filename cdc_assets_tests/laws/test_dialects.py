@@ -1,7 +1,8 @@
-"""Every protocol and dialect comes out as the same typed history: recorded streams against the recorded truth.
+"""Check that every protocol and dialect gives the same typed history: recorded streams against the recorded truth.
 
-With commit_ts on the wire: the versions, interval for interval. Without: the sequence of versions of each key, and the
-open rows. Tables without a key: the rows at every commit_ts, as equal rows are interchangeable.
+With commit_ts in the messages, the versions are compared, interval for interval. Without, the sequence of versions
+of each key, and the open rows. In tables without a key equal rows are interchangeable, so the rows at every
+commit_ts are compared.
 """
 
 import itertools
@@ -102,38 +103,41 @@ CANAL = [
     ("canal117-flat-dyn3-shanghai", "extra"),
     ("canal117-flat-dyn3-shanghai", "types"),
 ]
-# Canal reads these character sets as UTF-8 and loses what they hold; the client that printed the truth rounded the other.
+# Canal reads texts of these character sets as UTF-8 and loses them; the truth has rounded values of (15,4).
 NOT_ON_THE_WIRE = ("latin1", "sjis", "gbk", "ucs2", "(15,4)")
-# A column that MariaDB was told to make as JSON while Canal ran: Canal takes its text for bytes.
+# A JSON column of MariaDB, which has no binary JSON: Canal takes its text for bytes.
 TAKEN_FOR_BYTES = ("docs_json", "j")
 
 
 def settings_of(stream: Path) -> dict[str, Any]:
-    """What the feeds file has to say of a recorded stream."""
+    """Return the settings that a recorded stream needs in the feeds file."""
     config, scenario = stream.parent.name, stream.name
     protocols = {name: name for name in ("open-protocol", "simple", "debezium")} | {"dbz": "debezium"}
     named = (protocol for name, protocol in protocols.items() if config.startswith(name))
-    said: dict[str, Any] = {"protocol": next(named, "canal-json")}
+    settings: dict[str, Any] = {"protocol": next(named, "canal-json")}
     if config.startswith("simple-avro"):
-        said["encoding"] = "avro"
+        settings["encoding"] = "avro"
     if config.startswith("canal-json_ext"):
-        said["tidb_extension"] = True
+        settings["tidb_extension"] = True
     if scenario == "tz":
-        said["time_zone"] = "Asia/Tokyo"
+        settings["time_zone"] = "Asia/Tokyo"
     if config.endswith("shanghai"):
-        said["time_zone"] = "Asia/Shanghai"
+        settings["time_zone"] = "Asia/Shanghai"
     if "claim" in config:
-        said["claim_check"] = str(TICDC / "claimcheck-files")
-    return said
+        settings["claim_check"] = str(TICDC / "claimcheck-files")
+    return settings
 
 
-# TIMESTAMP in another zone, and tables that another scenario has, too.
+# These scenarios have TIMESTAMP in another zone, or tables that another scenario also has.
 APART = {"tz", "nopk_raw", "types-rowmeta-minimal"}
 
 
 @pytest.fixture(scope="module")
 def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Chain]:
-    """A recorded scenario, run: those of one configuration are the topics of one feed, as far as their tables differ."""
+    """Return the chain that ran a recorded scenario.
+
+    The scenarios of one configuration are topics of one feed, unless they share tables.
+    """
     done: dict[tuple[str, bool], Chain] = {}
 
     def made(config: str, scenario: str) -> Chain:
@@ -151,7 +155,7 @@ def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             report = chain.run()
             sound(report)
             events = report.decode.records * protocol_of(chain.feed).events_a_record
-            assert evaluation(spark, events) == "NO_CODEGEN"  # what `test_compiled` compares with
+            assert evaluation(spark, events) == "NO_CODEGEN"  # `test_compiled` compares with these histories
             accounted_for(chain, config)
             done[config, apart] = chain
         return done[config, apart]
@@ -160,12 +164,12 @@ def scenario_of(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def evaluation(spark: SparkSession, rows: int) -> str | None:
-    """How Spark goes about plans over so many rows."""
+    """Return Spark's code generation mode for plans over this many rows."""
     return session.session_for(spark, rows).conf.get(session._CODEGEN_MODE)
 
 
 def records_of(stream: Path) -> list[Record]:
-    """The topics of all scenarios have the same names, and here other ones."""
+    """Return a scenario's records; its topics get other names, because all scenarios have the same ones."""
     return [r | {"topic": f"{stream.name}.{r['topic']}"} for r in read_lines(stream)]
 
 
@@ -180,22 +184,22 @@ def run(spark: SparkSession, folder: Path, stream: Path, cuts: int = 1, **settin
 
 
 def sound(report: Reports) -> None:
-    """Assert that what real encoders send keeps the rules, and that no check cries wolf."""
+    """Assert that the messages of real encoders follow the rules, and that no check fails without a reason."""
     assert report.types.wrong == []
     assert [row for table in report.history for row in table.breaks.sample] == [], "no event is lost"
     assert report.release.late_sample == []
 
 
 def accounted_for(made: Chain, config: str) -> None:
-    """The conservation law: read back from the tables where the feed is gated, as the audits see it elsewhere."""
+    """Assert the conservation law, from the tables if the feed has watermarks, else by the audits."""
     if protocol_of(made.feed).watermarks(made.feed) is Watermarks.ALWAYS or "debezium_ext" in config:
         conserved(made.lake, made.feed)
     else:
-        settled(made)
+        assert_nothing_left(made)
 
 
-def settled(made: Chain) -> None:
-    """Every record and every row event is accounted for."""
+def assert_nothing_left(made: Chain) -> None:
+    """Assert that every record and every row event is accounted for."""
     for verdict in (
         all_records_decoded(made.lake),
         all_events_placed(made.lake, made.feed),
@@ -216,13 +220,13 @@ def ticdc_types(scenario: str) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def with_defaults(scenario: str, version: dict[str, Any]) -> Row:
-    """The values of a version of the truth, and the defaults of columns that were added while it was open."""
+    """Return the values of a version of the truth, with the defaults of columns that were added while it was open."""
     values = dict(version["values"])
     shapes = [s for s in truth(TICDC, scenario, "tables") if s["table"] == version["table"]]
     for before, after in itertools.pairwise(shapes):
         if version["valid_from"] < after["since_commit_ts"] < (version["valid_to"] or math.inf):
-            known = {c["name"] for c in before["columns"]}
-            values |= {c["name"]: c["default"] for c in after["columns"] if c["name"] not in known}
+            old_names = {c["name"] for c in before["columns"]}
+            values |= {c["name"]: c["default"] for c in after["columns"] if c["name"] not in old_names}
     return values
 
 
@@ -235,7 +239,7 @@ def row_same(
     defaults: dict[str, str] | None = None,
     **more: Any,
 ) -> bool:
-    """Whether a version holds what the truth has, and, unless its source is `lossy`, nothing else but defaults."""
+    """Return whether a version holds the values of the truth, and no others but defaults unless the source is `lossy`."""
     # Most pairs that are compared differ in their first column.
     if not all(c in got and same(v, types[c], got[c], **more) for c, v in want.items()):
         return False
@@ -245,7 +249,7 @@ def row_same(
 
 
 def take(want: Row, candidates: list[Row], types: dict[str, str], **more: Any) -> bool:
-    """Remove the candidate that is `want`."""
+    """Remove the candidate that is `want`, and return whether there was one."""
     hit = next((n for n, c in enumerate(candidates) if row_same(want, c, types, **more)), None)
     if hit is not None:
         candidates.pop(hit)
@@ -256,27 +260,27 @@ def take(want: Row, candidates: list[Row], types: dict[str, str], **more: Any) -
 def test_versions_are_the_recorded_truth(config: str, scenario: str, scenario_of: Callable[[str, str], Chain]) -> None:
     made = scenario_of(config, scenario)
     # TiCDC's Debezium encoder writes decimals as JSON numbers.
-    wanted = check_versions(made, scenario, double_decimals=config.startswith("debezium"))
-    assert wanted
+    compared = check_versions(made, scenario, double_decimals=config.startswith("debezium"))
+    assert compared
     reasons = {row["reason"] for row in made.quarantine() if row["topic"].startswith(f"{scenario}.")}
     assert reasons <= ({"zero_date"} if scenario == "types" else set())
 
 
 def check_versions(made: Chain, scenario: str, **more: Any) -> int:
-    """Hold the histories of a scenario's tables against the truth, interval for interval; return how many there are."""
+    """Compare the versions of a scenario's tables with the truth, interval for interval; return their number."""
     versions: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     types = ticdc_types(scenario)
     for database, table in set(history_tables(made.lake.root, made.lake.feed)) & types.keys():
         for row in made.history(table, database):
             versions[database, table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
-    wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
-    for w in wanted:
+    recorded = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
+    for w in recorded:
         place = (w["schema"], w["table"], w["valid_from"], w["valid_to"])
         zone = {"zone": "Asia/Tokyo"} if scenario == "tz" else {}
         hit = take(with_defaults(scenario, w), versions[place], types[place[:2]], **zone, **more)
         assert hit, (place, w["values"], versions[place])
     assert not any(versions.values()), "versions that the truth does not have"
-    return len(wanted)
+    return len(recorded)
 
 
 @pytest.mark.parametrize(("config", "scenario"), UNGATED)
@@ -289,9 +293,9 @@ def test_without_the_extension_each_key_has_the_versions_of_the_truth(
     for event in truth(TICDC, scenario, "events"):
         if event["op"] != "ddl" and not (event["op"] == "update" and event["before"] == event["after"]):
             place = (event["schema"], event["table"], *(event["key"][c] for c in event["key_cols"]))
-            # A delete and an insert of one commit are one update, which closes a version and opens one.
+            # A delete and an insert of one commit are one update: it closes a version and opens one.
             sequences[place].append(event["after"])
-    # A row of before the ADD COLUMN has the default from then on; where it ends before, it has not.
+    # A row from before the ADD COLUMN has the default from the statement on, unless it ended before.
     zone = {"zone": "Asia/Tokyo", "defaults": {"added": "2020-02-02 02:02:02"}} if scenario == "tz" else {}
     checked = compare_sequences(made, sequences, types, **zone)
     assert checked == sum(after is not None for images in sequences.values() for after in images)
@@ -305,23 +309,23 @@ def test_equal_rows_of_a_table_without_a_key_are_counted(
 
 
 def check_states(made: Chain, scenario: str, since: int = 0) -> None:
-    """Hold the rows of a scenario's table without a key against the truth, at every commit_ts; copies are numbered.
+    """Compare the rows of a scenario's table without a key with the truth at every commit_ts; copies are numbered.
 
-    `since`: where the history begins, with what was there already.
+    `since`: the position at which the history begins, with the rows that the table had already.
     """
-    wanted = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
+    recorded = [w for w in truth(TICDC, scenario, "history") if w["kind"] == "version"]
     ((place, types),) = ticdc_types(scenario).items()
     got = made.history(place[1], place[0])
-    points = sorted({max(p, since) for w in wanted for p in (w["valid_from"], w["valid_to"]) if p})
+    points = sorted({max(p, since) for w in recorded for p in (w["valid_from"], w["valid_to"]) if p})
 
     def at(versions: Iterable[Row], point: int, start: str, end: str) -> list[Row]:
         return [v for v in versions if v[start] <= point and (v[end] is None or point < v[end])]
 
     for point in points:
-        there = at(got, point, "_cdc_from_ts", "_cdc_to_ts")
-        for w in at(wanted, point, "valid_from", "valid_to"):
-            assert take(w["values"], there, types), (point, w["values"])
-        assert not there, point
+        actual = at(got, point, "_cdc_from_ts", "_cdc_to_ts")
+        for w in at(recorded, point, "valid_from", "valid_to"):
+            assert take(w["values"], actual, types), (point, w["values"])
+        assert not actual, point
     copies = defaultdict(set)
     for row in got:
         copies[row["_cdc_key"]].add(row["_cdc_copy"])
@@ -359,7 +363,7 @@ def test_official_canal(config: str, scenario: str, scenario_of: Callable[[str, 
         before, after = (only(event[image], columns[place[1]]) for image in ("before", "after"))
         if not key or event["before"] == event["after"]:
             continue
-        # A changed key is a row gone and a row come: Canal sends one UPDATE.
+        # Canal sends one UPDATE for a changed key, which ends one row and begins another.
         if before and (after is None or any(before[c] != after[c] for c in key)):
             sequences[*place, *(before[c] for c in key)].append(None)
         if after:
@@ -395,7 +399,7 @@ def test_official_canal_without_a_key_counts_copies(scenario_of: Callable[[str, 
         (TICDC / "canal-json_ext/nokey", {"partitions": 2}),
         (TICDC / "open-protocol/orders", {"partitions": 3}),
         (MYSQL / "canal117-flat/customers", {}),
-        # A run may come before the first watermark, which tells that the feed is gated.
+        # A run may precede the first watermark, which shows that the feed has watermarks.
         (TICDC / "debezium_ext_noschema/nopk", {"partitions": 2}),
     ],
     ids=lambda given: given.parent.name if isinstance(given, Path) else None,
@@ -408,9 +412,9 @@ def test_chop(
     scenario_of: Callable[[str, str], Chain],
 ) -> None:
     """However the stream is cut into runs, the histories are equal, row for row."""
-    whole = histories(scenario_of(stream.parent.name, stream.name).lake)
+    undivided = histories(scenario_of(stream.parent.name, stream.name).lake)
     cut = histories(run(spark, tmp_path, stream, cuts=2, **settings).lake)
-    assert cut == {table: whole[table] for table in cut}
+    assert cut == {table: undivided[table] for table in cut}
     assert any(cut.values())
 
 
@@ -432,10 +436,10 @@ def test_chop_between_partitions(spark: SparkSession, tmp_path: Path, scenario_o
     ]
     made.add(records[len(records) // 2 :])
     made.run()
-    settled(made)
-    whole, cut = histories(scenario_of(config, scenario).lake), histories(made.lake)
+    assert_nothing_left(made)
+    undivided, cut = histories(scenario_of(config, scenario).lake), histories(made.lake)
     open_rows = {table: [row for row in rows if row["_cdc_is_current"]] for table, rows in cut.items()}
-    assert open_rows == {table: [row for row in whole[table] if row["_cdc_is_current"]] for table in cut}
+    assert open_rows == {table: [row for row in undivided[table] if row["_cdc_is_current"]] for table in cut}
     assert any(open_rows.values())
 
 
@@ -456,7 +460,7 @@ def test_compiled(
     scenario_of: Callable[[str, str], Chain],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What Spark compiles for many rows gives the very histories that it gives where it interprets, for few."""
+    """Spark gives the same histories whether it compiles the plans, as for many rows, or interprets them."""
     interpreted = histories(scenario_of(stream.parent.name, stream.name).lake)
     for module in (session, release):
         monkeypatch.setattr(module, "INTERPRETED_ROW_LIMIT", -1)
@@ -466,13 +470,15 @@ def test_compiled(
     assert any(compiled.values())
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["few changes", "many changes"])
+@pytest.mark.parametrize("is_interpreted", [True, False], ids=["few changes", "many changes"])
 @pytest.mark.extended
-def test_large_tables(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, few: bool) -> None:
-    """Where not all open versions are written anew, those that close are marked in their files: the truth is the same."""
+def test_large_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interpreted: bool
+) -> None:
+    """If open versions are closed by deletion vectors, the histories are still the truth."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(table_plan, limit, -1)
-    for module in (session, open_versions) if not few else ():
+    for module in (session, open_versions) if not is_interpreted else ():
         monkeypatch.setattr(module, "INTERPRETED_ROW_LIMIT", -1)
     made = run(spark, tmp_path, TICDC / "canal-json_ext/orders", cuts=2)
     assert check_versions(made, "orders")
@@ -489,10 +495,12 @@ def test_rows_that_hold_only_their_key_are_quarantined(
 ) -> None:
     stream = TICDC / config / "large"
     made = run(spark, tmp_path, stream)
-    # A record of Open Protocol may hold several of them.
-    wanted = [(r["partition"], r["offset"]) for r in read_lines(stream) for _ in range(bytes_of(r, field).count(mark))]
+    # A record of Open Protocol may hold several such rows.
+    expected = [
+        (r["partition"], r["offset"]) for r in read_lines(stream) for _ in range(bytes_of(r, field).count(mark))
+    ]
     held = [(r["partition"], r["offset"]) for r in made.quarantine()]
-    assert sorted(held) == sorted(wanted)
+    assert sorted(held) == sorted(expected)
     assert {r["reason"] for r in made.quarantine()} == {"handle_key_only"}
 
 
@@ -504,9 +512,7 @@ def test_rows_that_hold_only_their_key_are_quarantined(
         ("simple-avro_claim-check", True),
     ],
 )
-def test_a_claim_that_is_not_there_is_quarantined(
-    config: str, named: bool, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_missing_claim_is_quarantined(config: str, named: bool, spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     claims: dict[str, Any] = {"claim_check": str(tmp_path / "empty") if named else None}
     made = run(spark, tmp_path / "run", TICDC / config / "large", **claims)
@@ -516,7 +522,7 @@ def test_a_claim_that_is_not_there_is_quarantined(
 def compare_sequences(
     made: Chain, sequences: dict[tuple[Any, ...], list[Row | None]], types: dict[Any, dict[str, str]], **more: Any
 ) -> int:
-    """Hold the versions of each key, in their order, against the images of the truth; return how many were compared."""
+    """Compare the versions of each key, in order, with the images of the truth; return the number of versions."""
     checked = 0
     for place, columns in types.items():
         rest = made.history(place[1], place[0])
@@ -525,9 +531,9 @@ def compare_sequences(
             images = [after for after in sequence if after is not None]
             previous_end = -1
             for n, after in enumerate(images):
-                found = next((i for i, r in enumerate(rest) if row_same(after, r, columns, **more)), None)
-                assert found is not None, (place, after)
-                hit = rest.pop(found)
+                position = next((i for i, r in enumerate(rest) if row_same(after, r, columns, **more)), None)
+                assert position is not None, (place, after)
+                hit = rest.pop(position)
                 assert hit["_cdc_from_ts"] >= previous_end
                 previous_end = hit["_cdc_to_ts"] if hit["_cdc_to_ts"] is not None else 2**63
                 assert hit["_cdc_is_current"] == (n == len(images) - 1 and sequence[-1] is not None)
@@ -537,7 +543,7 @@ def compare_sequences(
 
 
 def canal_columns(scenario: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-    """Table -> column -> type of what Canal can send, and table -> primary key."""
+    """Return table -> column -> type of the columns that Canal can send, and table -> primary key."""
     tables = json.loads((MYSQL / "truth" / f"{scenario}.schema.json").read_text())
     columns = {
         name: {

@@ -1,7 +1,7 @@
-"""Schema evolution, one case a kind of DDL, in every protocol: the as-of law across it, and the columns of the design.
+"""Check schema evolution, one case for each kind of DDL, in every protocol: the as-of law, and the history's columns.
 
-All cases of a protocol are one stream that is run once; with `EVOLUTION_ALL=1` each protocol has all of them. How DDL of
-several kinds work together is for `test_evolution_model`.
+All cases of a protocol are one stream that is run once; with `EVOLUTION_ALL=1` every protocol runs all cases.
+`test_evolution_model` mixes several kinds of DDL.
 """
 
 import os
@@ -19,14 +19,14 @@ from cdc_assets_tests.laws.mysql_model import Model, Name
 from cdc_assets_tests.support import Chain
 
 ENCODERS = TICDC | BINLOG
-THOROUGH = "canal-json"  # which runs all cases
-ALL = bool(os.environ.get("EVOLUTION_ALL"))  # so do all
+THOROUGH = "canal-json"  # this protocol runs all cases
+ALL = bool(os.environ.get("EVOLUTION_ALL"))  # with EVOLUTION_ALL=1 every protocol does
 Lived = Callable[[str], "Life"]
 
 
 @dataclass(frozen=True)
 class Life:
-    """All cases in one stream of a protocol, run, with what each of them expects."""
+    """All cases in one stream of a protocol, run, with the columns that each case expects."""
 
     model: Model
     chain: Chain
@@ -83,12 +83,12 @@ def test_history_is_the_table_at_every_position(protocol: str, case: Case, lived
 def test_history_has_the_columns_of_the_design(protocol: str, case: Case, lived: Lived) -> None:
     life = lived(protocol)
     for name, own in life.columns[case.name].items():
-        found = columns_of(life.chain, name)
+        columns = columns_of(life.chain, name)
         if OPEN in own:
             left = {c: t for c, t in own.items() if c != OPEN}
-            assert {c: t for c, t in found.items() if "__until_" not in c} == left
+            assert {c: t for c, t in columns.items() if "__until_" not in c} == left
         else:
-            assert found == own
+            assert columns == own
 
 
 @pytest.mark.parametrize("protocol", ENCODERS)

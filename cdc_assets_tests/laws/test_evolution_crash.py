@@ -1,4 +1,4 @@
-"""The crash law across DDL: a run killed between two steps of a schema change, and run again, ends as one never killed."""
+"""Check the crash law across DDL: a run that is killed between two steps of a schema change is repeated."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.extended
 
 
 def altered_and_renamed(model: Model) -> None:
-    """A column set aside, a default, a changed key, a renamed table: each a statement of several steps."""
+    """Change a table by statements of several steps: an `__until_` column, a default, another key, another name."""
     model.alter("t", Modify(not_null("a", varchar(9))), Add(not_null("b", INT, "5")))
     model.update("t", 1, a="text")
     model.alter("t", Rekey(("b", "id")))
@@ -25,7 +25,7 @@ def altered_and_renamed(model: Model) -> None:
 
 
 def replaced(model: Model) -> None:
-    """Another table takes the name: one row is equal in both, one differs."""
+    """Replace a table by another: one row is equal in both, one differs."""
     model.create("w", [ID, Column("v", varchar(20)), Column("c", INT, default="3")])
     model.insert("w", id=1, v="before")
     model.insert("w", id=2, v="another")
@@ -36,7 +36,7 @@ def replaced(model: Model) -> None:
 @pytest.mark.parametrize(
     ("change", "shaped"), [(altered_and_renamed, 3), pytest.param(replaced, 1, marks=pytest.mark.soak)]
 )
-def test_gone_between_two_steps_and_run_again(
+def test_a_run_that_dies_between_two_steps_is_repeated(
     change: Callable[[Model], None], shaped: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, encoder = Model(), TICDC["canal-json"]()
@@ -66,8 +66,8 @@ def test_gone_between_two_steps_and_run_again(
     assert problems(model, undisturbed, names_of(model), released_below(model, gated=True)) == []
     expected = histories(undisturbed.lake)
     *stood_still, last = stood
-    told = [name.split()[1] for name in stood_still]
-    assert (told.count("shaped") >= shaped, told.count("after") >= 2, last.split()[1]) == (True, True, "after")
+    moments = [name.split()[1] for name in stood_still]
+    assert (moments.count("shaped") >= shaped, moments.count("after") >= 2, last.split()[1]) == (True, True, "after")
     for name in stood_still:
         killed = stood[name]
         killed.run()

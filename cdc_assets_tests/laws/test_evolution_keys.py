@@ -1,4 +1,4 @@
-"""A table loses its key, and gets another: every row that was there then can be updated and deleted afterwards."""
+"""Let a table lose its key and get another: every row from before can be updated and deleted afterwards."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -22,12 +22,12 @@ Wire = dict[str, Any]
 
 
 def wire(v: str, **more: Any) -> Wire:
-    """A row as messages have it: bytes as Latin-1."""
+    """Return a row as messages have it: bytes as Latin-1."""
     return {"v": v, "n": "1.50", "b": "\xff\x00", "at": "2024-02-29 12:00:00.120"} | more
 
 
 def held(row: Wire) -> tuple[Any, ...]:
-    """The same in the history, but for `id`."""
+    """Return a row as the history has it, without `id`."""
     at = None if row["at"] is None else datetime.fromisoformat(row["at"])
     n = None if row["n"] is None else Decimal(row["n"])
     b = None if row["b"] is None else bytearray(row["b"].encode("latin-1"))
@@ -35,7 +35,7 @@ def held(row: Wire) -> tuple[Any, ...]:
 
 
 class Source:
-    """What happens to the table, and which rows it has after each commit."""
+    """What happens to the table, and the rows that it has after each commit."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -70,7 +70,7 @@ class Source:
 
 
 def life() -> tuple[Source, list[int]]:
-    """A table's life, and after how many messages it is cut where a run is to end."""
+    """Draw a table's life, and the numbers of messages after which a run ends."""
     source, cuts = Source(), []
     source.alter(CREATE, ("id",), [])
     first = [

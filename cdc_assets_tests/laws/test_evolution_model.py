@@ -1,6 +1,7 @@
-"""Random lives of tables, DML and DDL mixed, in every protocol and cut into runs anyhow, held against the model.
+"""Compare random lives of tables, with DML and DDL, in every protocol and cut into random runs, with the model.
 
-Few and small examples, the same in every run of the tests; `EVOLUTION_EXAMPLES=50` looks for more, others each time.
+The examples are small, and the same in every run of the tests; `EVOLUTION_EXAMPLES=50` draws more, and others each
+time.
 """
 
 import os
@@ -85,13 +86,13 @@ TABLES = ["t", "u", "w"]
 
 
 class Numbers:
-    """Values that differ from each other, so that one in another's place is seen."""
+    """Values that differ from each other, so that a value in a wrong place is noticed."""
 
     def __init__(self) -> None:
         self.last = 0
 
     def value(self, of: Type) -> str:
-        """The next value of a type; texts are numbers, which every type can be changed to."""
+        """Return the next value of a type; texts are numbers, which every type can be changed to."""
         self.last = (self.last + 1) % 100
         n = self.last
         if of.base == "date":
@@ -110,7 +111,7 @@ class Numbers:
 
 
 def targets(of: Type) -> list[Type]:
-    """The types that a column of a type may get, as far as MySQL's conversion is beyond doubt."""
+    """Return the types that a column of a type may get, as far as MySQL's conversion is certain."""
     if of.is_integer:
         wider = [t for t in INTEGER_BYTES if INTEGER_BYTES[t] > INTEGER_BYTES[of.base] and t != "mediumint"]
         return [*(Type(t, unsigned=of.unsigned) for t in wider), varchar(30), decimal(22, 2), DOUBLE]
@@ -127,7 +128,7 @@ def targets(of: Type) -> list[Type]:
 
 @dataclass(frozen=True)
 class Life:
-    """What happened, and how it comes in.
+    """What happened, and how its records arrive.
 
     Attributes:
         model: what happened.
@@ -142,7 +143,7 @@ class Life:
 
 @st.composite
 def lives(draw: st.DrawFn, *, with_ddl: bool, steps: int = 16) -> Life:
-    """A life of up to three tables."""
+    """Draw a life of up to three tables."""
     model, numbers = Model(), Numbers()
     _create(draw, model, numbers)
     for _ in range(draw(st.integers(steps // 2, steps))):
@@ -154,14 +155,14 @@ def lives(draw: st.DrawFn, *, with_ddl: bool, steps: int = 16) -> Life:
             draw(st.sampled_from(_DDL))(draw, model, numbers)
         elif state:
             _dml(draw, model, numbers)
-    # The last rows of each table are told once more, so that what is sent after the last DDL counts, too.
+    # The last rows of each table are sent once more, so that events after the last DDL are compared, too.
     for name in sorted(model.tables):
         _insert(draw, model, numbers, name[1])
     if draw(st.booleans()):
         model.watermark()
         _dml(draw, model, numbers)
     model.watermark()
-    # Hypothesis begins with the least that there is, which tells little for what a run costs.
+    # Hypothesis begins with the smallest example, which shows little for the time that a run takes.
     assume(_eventful(model, with_ddl=with_ddl))
     marks = [n for n, e in enumerate(model.log) if isinstance(e, Watermark)]
     again = None
@@ -190,13 +191,13 @@ def _now(model: Model) -> dict[str, TableState]:
 
 
 def _values(draw: st.DrawFn, numbers: Numbers, columns: Sequence[Column]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for column in columns:
         if column.nullable and draw(st.integers(0, 5)) == 0:
-            found[column.name] = None
+            values[column.name] = None
         else:
-            found[column.name] = numbers.value(column.type)
-    return found
+            values[column.name] = numbers.value(column.type)
+    return values
 
 
 def _insert(draw: st.DrawFn, model: Model, numbers: Numbers, table: str) -> None:
@@ -280,18 +281,25 @@ def _alter(
     actions: Callable[[st.DrawFn, TableState, Numbers], Sequence[Action]],
 ) -> Callable[[st.DrawFn, Model, Numbers], None]:
     def change(draw: st.DrawFn, model: Model, numbers: Numbers) -> None:
-        found = _some_table(draw, model)
-        done = actions(draw, found[1], numbers) if found else ()
-        if found and done:
-            model.alter(found[0], *done)
-            if any(isinstance(a, Modify) for a in done) and draw(st.integers(0, 3)) == 0 and _known(model, found[0]):
-                model.resend(found[0])
+        chosen = _some_table(draw, model)
+        done = actions(draw, chosen[1], numbers) if chosen else ()
+        if chosen and done:
+            model.alter(chosen[0], *done)
+            if (
+                any(isinstance(a, Modify) for a in done)
+                and draw(st.integers(0, 3)) == 0
+                and _has_no_unknown_value(model, chosen[0])
+            ):
+                model.resend(chosen[0])
 
     return change
 
 
-def _known(model: Model, table: str) -> bool:
-    """Whether the log tells every value of a table: rows sent again would tell the others, and change the history."""
+def _has_no_unknown_value(model: Model, table: str) -> bool:
+    """Return whether the log states every value of a table.
+
+    Rows that are sent again would state the others, and change the history.
+    """
     return not any(isinstance(v, Unknown) for row in _now(model)[table].rows for v in row.values())
 
 
@@ -327,7 +335,7 @@ def _rename(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
 
 
 def _modify(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
-    found = []
+    modifications = []
     for column in _others(state):
         for of in targets(column.type):
             try:
@@ -336,30 +344,30 @@ def _modify(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
             except ValueError:
                 continue
             if not any(isinstance(row[column.uid], Unknown) for row in state.rows):
-                found.append(Modify(Column(column.name, of, column.nullable)))
-    return [draw(st.sampled_from(found))] if found else []
+                modifications.append(Modify(Column(column.name, of, column.nullable)))
+    return [draw(st.sampled_from(modifications))] if modifications else []
 
 
 def _several(draw: st.DrawFn, state: TableState, numbers: Numbers) -> list[Action]:
-    """A column replaced by another of its name, or one changed while another goes."""
+    """Draw a column that is replaced by another of its name, or one that changes while another is dropped."""
     columns = _others(state)
     if not columns:
         return []
-    gone, *rest = draw(st.permutations(columns))
+    dropped, *rest = draw(st.permutations(columns))
     if not rest or draw(st.booleans()):
-        return [Drop(gone.name), Add(_column(draw, numbers, gone.name))]
-    left = replace(state, shape=replace(state.shape, columns=(*(c for c in state.shape.columns if c != gone),)))
-    return [Drop(gone.name), *_modify(draw, left, numbers)]
+        return [Drop(dropped.name), Add(_column(draw, numbers, dropped.name))]
+    left = replace(state, shape=replace(state.shape, columns=(*(c for c in state.shape.columns if c != dropped),)))
+    return [Drop(dropped.name), *_modify(draw, left, numbers)]
 
 
 def _without_effect(draw: st.DrawFn, state: TableState, _: Numbers) -> list[Action]:
     name = state.shape.key[0]
     plain = [c.name for c in _others(state) if c.type == INT]
-    found: list[Action] = [
+    defaults: list[Action] = [
         AddIndex(f"i{len(state.rows)}_{draw(st.integers(0, 999))}", (name,)),
         Verbatim("COMMENT = 'x'"),
     ]
-    return [draw(st.sampled_from([*found, *(Default(p, "77") for p in plain)]))]
+    return [draw(st.sampled_from([*defaults, *(Default(p, "77") for p in plain)]))]
 
 
 def _rename_table(draw: st.DrawFn, model: Model, _: Numbers) -> None:
@@ -380,23 +388,23 @@ def _rename_table(draw: st.DrawFn, model: Model, _: Numbers) -> None:
 
 
 def _truncate(draw: st.DrawFn, model: Model, _: Numbers) -> None:
-    found = _some_table(draw, model)
-    if found:
-        model.truncate(found[0])
+    chosen = _some_table(draw, model)
+    if chosen:
+        model.truncate(chosen[0])
 
 
 def _drop_table(draw: st.DrawFn, model: Model, numbers: Numbers) -> None:
-    found = _some_table(draw, model)
-    if found:
-        model.drop(found[0])
+    chosen = _some_table(draw, model)
+    if chosen:
+        model.drop(chosen[0])
         if draw(st.booleans()):
             _create(draw, model, numbers)
 
 
 def _create_like(draw: st.DrawFn, model: Model, _: Numbers) -> None:
-    found, free = _some_table(draw, model), [t for t in TABLES if t not in _now(model)]
-    if found and free:
-        model.create_like(draw(st.sampled_from(free)), found[0])
+    chosen, free = _some_table(draw, model), [t for t in TABLES if t not in _now(model)]
+    if chosen and free:
+        model.create_like(draw(st.sampled_from(free)), chosen[0])
 
 
 _DDL = [
@@ -419,11 +427,11 @@ _DDL = [
 ]
 
 
-# --- how it comes in
+# --- how the records arrive
 
 
 def sent(life: Life, encoder: Encoder) -> list[Record]:
-    """All records, with what is sent twice."""
+    """Return all records, some of them sent twice."""
     log = life.model.log
     if life.again is None or not encoder.gated:
         return encoder.encode(log)
@@ -432,7 +440,7 @@ def sent(life: Life, encoder: Encoder) -> list[Record]:
 
 
 def cut(records: Sequence[Record], shares: Sequence[Sequence[int]], *, apart: bool = True) -> Iterator[list[Record]]:
-    """The records of each run: partitions and topics get ahead of one another (`apart`), each in its own order."""
+    """Return the records of each run: partitions and topics arrive apart (`apart`), each in its own order."""
     lanes: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         lanes.setdefault((record["topic"], record["partition"]) if apart else ("", 0), []).append(record)
@@ -444,7 +452,7 @@ def cut(records: Sequence[Record], shares: Sequence[Sequence[int]], *, apart: bo
 
 
 def lived(life: Life, encoder: Encoder, chain: Chain) -> list[str]:
-    """Run a life; what is wrong with the histories in the end."""
+    """Run a life, and return what is wrong with the histories in the end."""
     for event in life.model.log:
         if isinstance(event, Statement):
             note(event.mysql_sql)
@@ -461,7 +469,7 @@ _SETTINGS = settings(
     derandomize=not EXAMPLES,
     database=None,
     print_blob=False,
-    # To shrink a life takes minutes: each try is runs of Spark.
+    # Shrinking a life takes minutes, because each try runs Spark.
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
@@ -469,7 +477,7 @@ _SETTINGS = settings(
 
 @pytest.mark.parametrize("protocol", ENCODERS)
 def test_rows_alone(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without DDL but CREATE TABLE: what the encoders send is what the model has."""
+    """The lives have no DDL but CREATE TABLE."""
 
     @_SETTINGS
     @given(life=lives(with_ddl=False, steps=25))
@@ -483,7 +491,7 @@ def test_rows_alone(protocol: str, spark: SparkSession, tmp_path_factory: pytest
 
 @pytest.mark.parametrize("protocol", ENCODERS)
 def test_rows_and_statements(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Any DDL between them."""
+    """The lives have any DDL between the row events."""
 
     @_SETTINGS
     @given(life=lives(with_ddl=True))

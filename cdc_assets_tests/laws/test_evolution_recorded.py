@@ -1,7 +1,8 @@
-"""Recorded streams of real encoders through DDL of every kind, against the recorded truth.
+"""Compare recorded streams of real encoders, with DDL of every kind, with the recorded truth.
 
-TiCDC's tell a commit_ts: the versions, interval for interval. The others do not: the rows that the source held in the end.
-With `EVOLUTION_ALL=1` every recorded configuration is run, else one of each kind.
+TiCDC's streams have a commit_ts: the versions are compared, interval for interval. For the others, the rows that
+the source had in the end are compared. `EVOLUTION_ALL=1` runs every recorded configuration, not only one of each
+kind.
 """
 
 import json
@@ -19,7 +20,16 @@ from cdc_assets.lakehouse.lakehouse import history_tables
 from cdc_assets.operations.diff import DiffSide, compare_rows
 from cdc_assets.operations.why.explain import explain_row
 from cdc_assets.operations.why.life import Fate
-from cdc_assets_tests.laws.test_dialects import MYSQL, TICDC, Row, settings_of, settled, take, ticdc_types, truth
+from cdc_assets_tests.laws.test_dialects import (
+    MYSQL,
+    TICDC,
+    Row,
+    assert_nothing_left,
+    settings_of,
+    take,
+    ticdc_types,
+    truth,
+)
 from cdc_assets_tests.support import Chain, Reports, read_lines
 
 ALL = bool(os.environ.get("EVOLUTION_ALL"))
@@ -27,10 +37,10 @@ RECORDED_DDL = [Path(str(path).partition(".jsonl")[0]) for path in MYSQL.parent.
 
 
 def chosen(recorded: Iterable[Path], *some: str) -> list[Any]:
-    """The recorded streams, or those of some configurations."""
-    found = sorted(path for path in recorded if ALL or path.parent.name in some)
-    assert {path.parent.name for path in found} >= set(some)
-    return [pytest.param(path, id=path.parent.name) for path in found]
+    """Return the recorded streams, or those of some configurations."""
+    selected = sorted(path for path in recorded if ALL or path.parent.name in some)
+    assert {path.parent.name for path in selected} >= set(some)
+    return [pytest.param(path, id=path.parent.name) for path in selected]
 
 
 def run(chain: Callable[..., Chain], stream: Path) -> tuple[Chain, Reports]:
@@ -38,7 +48,7 @@ def run(chain: Callable[..., Chain], stream: Path) -> tuple[Chain, Reports]:
     made.add(read_lines(stream))
     report = made.run()
     assert report.types.wrong == []
-    settled(made)
+    assert_nothing_left(made)
     return made, report
 
 
@@ -51,13 +61,13 @@ def open_rows(made: Chain) -> dict[tuple[str, str], list[Row]]:
 
 TIMED = [p for p in RECORDED_DDL if p.is_relative_to(TICDC) and p.parent.name not in {"truth", "canal-json"}]
 UNTIMED = [TICDC / "canal-json/ddl"]
-# `rename table product to product_v2`; `drop table product_v2`, which is then made again, its `price` of another type.
+# `rename table product to product_v2`; `drop table product_v2`, then CREATE TABLE with another type of `price`.
 RENAMED, DROPPED = 470590943200804873, 470590949760434182
 TYPES_ASIDE = {f"price__until_{DROPPED}": "decimal(10,2)"}
 
 
 def versions() -> Iterator[Row]:
-    """Of the truth: what is open when its table is renamed ends there, and goes on in the other history."""
+    """Return the versions of the truth; a RENAME ends an open version, which goes on in the other history."""
     for v in truth(TICDC, "ddl", "history"):
         if v["kind"] != "version":
             continue
@@ -68,7 +78,7 @@ def versions() -> Iterator[Row]:
 
 
 def column_of(version: Row, name: str) -> str:
-    """Under which name the history has a column of a version."""
+    """Return the name that a column of a version has in the history."""
     if name == "price" and version["table"] == "product_v2" and version["valid_from"] < DROPPED:
         return f"price__until_{DROPPED}"
     return "full_name" if name == "name" else name
@@ -83,19 +93,19 @@ def test_versions_are_the_recorded_truth(stream: Path, chain: Callable[..., Chai
             got[table, row["_cdc_from_ts"], row["_cdc_to_ts"]].append(row)
     types = ticdc_types("ddl")
     for v in versions():
-        wanted = {column_of(v, name): value for name, value in v["values"].items()}
-        there = got[v["table"], v["valid_from"], v["valid_to"]]
+        expected = {column_of(v, name): value for name, value in v["values"].items()}
+        version_rows = got[v["table"], v["valid_from"], v["valid_to"]]
         of_columns = types["shop", "product"] | types["shop", v["table"]] | TYPES_ASIDE
         # A version that was open when a column was added has its default.
-        assert take(wanted, there, of_columns, lossy=True), (v, there)
+        assert take(expected, version_rows, of_columns, lossy=True), (v, version_rows)
     assert not any(got.values()), "versions that the truth does not have"
     assert_asked_across_the_rename(made)
 
 
 def assert_asked_across_the_rename(made: Chain) -> None:
-    """`why`, `read` and `diff` of the table's first name and of its second: what the one had goes on in the other."""
-    there = [v for v in versions() if v["valid_from"] < RENAMED == v["valid_to"] and v["table"] == "product"]
-    moved = {str(v["key"]["id"]): v["valid_from"] for v in there}
+    """Assert that `why`, `read` and `diff` under both names of the table agree about the moved rows."""
+    ended = [v for v in versions() if v["valid_from"] < RENAMED == v["valid_to"] and v["table"] == "product"]
+    moved = {str(v["key"]["id"]): v["valid_from"] for v in ended}
     assert len(moved) > 5
     for key, since in sorted(moved.items())[:2]:
         end, version, *_ = explain_row(made.lake, made.feed, "shop.product", [key]).steps
@@ -121,25 +131,25 @@ def assert_asked_across_the_rename(made: Chain) -> None:
         assert {(c["op"], c["key"]) for c in changes} == {(op, json.dumps([key])) for key in moved}
     for table, counts in ((old, (0, len(moved), 0)), (new, (len(moved), 0, 0))):
         before, after = (DiffSide(made.lake, table.database, table.table, at) for at in (RENAMED - 1, RENAMED))
-        found = compare_rows(before, after)
-        assert (found.inserted, found.deleted, found.updated) == counts
+        difference = compare_rows(before, after)
+        assert (difference.inserted, difference.deleted, difference.updated) == counts
 
 
 @pytest.mark.parametrize("stream", chosen(UNTIMED, "canal-json"))
 def test_open_rows_are_the_recorded_truth(stream: Path, chain: Callable[..., Chain]) -> None:
     made, _ = run(chain, stream)
-    found, types = open_rows(made), ticdc_types("ddl")
+    rows, types = open_rows(made), ticdc_types("ddl")
     for line in truth(TICDC, "ddl", "snapshot_end"):
         place = line["schema"], line["table"]
-        assert take(line["row"], found[place], types[place], lossy=True), (line, found[place])
-    assert not any(found.values()), "rows that the truth does not have"
+        assert take(line["row"], rows[place], types[place], lossy=True), (line, rows[place])
+    assert not any(rows.values()), "rows that the truth does not have"
 
 
 # --- the connectors of a MariaDB server
 
-# What encoders have lost on the way. Canal takes latin1 for UTF-8; Debezium 1.9 reads latin1 after CONVERT TO, too.
+# Values that encoders have lost: Canal reads latin1 as UTF-8; Debezium 1.9 reads latin1 even after CONVERT TO.
 LOST = {"canal1": {("K0", "ref"), ("K2", "ref"), ("K3", "ref")}, "dbz195": {("K10", "ref")}}
-# Statements and rows of one second lie in several topics and partitions there: nothing tells their order.
+# Its statements and rows of one second are in several topics and partitions, so their order is unknown.
 UNORDERED = "canal117-flat-dyn3-shanghai"
 OF_SERVERS = [p for p in RECORDED_DDL if p.is_relative_to(MYSQL) and p.parent.name not in {"truth", UNORDERED}]
 
@@ -150,12 +160,12 @@ def test_open_rows_are_what_the_server_held(stream: Path, chain: Callable[..., C
     lost = LOST.get(stream.parent.name[:6], set())
     shapes = json.loads((MYSQL / "truth/ddl.schema.json").read_text())
     types = {table: {c["name"]: c["column_type"] for c in shape["columns"]} for table, shape in shapes.items()}
-    found = open_rows(made)
+    rows = open_rows(made)
     for line in truth(MYSQL, "ddl", "final"):
-        there = found[line["db"], line["table"]]
-        wanted = {name: v for name, v in line["row"].items() if (line["row"].get("id"), name) not in lost}
-        # Columns of before are there, too.
-        assert take(wanted, there, types[line["table"]], lossy=True), (line, there)
-    assert not any(found.values()), "rows that the truth does not have"
+        table_rows = rows[line["db"], line["table"]]
+        expected = {name: v for name, v in line["row"].items() if (line["row"].get("id"), name) not in lost}
+        # The history has earlier columns, too.
+        assert take(expected, table_rows, types[line["table"]], lossy=True), (line, table_rows)
+    assert not any(rows.values()), "rows that the truth does not have"
     (orders,) = [each for each in report.history if each.table == "orders"]
     assert not reload_required(orders).passed

@@ -1,4 +1,4 @@
-"""What is learnt of the tables from DDL alone, held against the model after every statement: no Spark, so many examples."""
+"""Compare the table schemas that DDL alone gives with the model, after every statement and without Spark."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,19 +9,19 @@ from cdc_assets_tests.laws.evolution_cases import CASES, Case
 from cdc_assets_tests.laws.mysql_model import Dialect, Model, Name, Statement
 from cdc_assets_tests.laws.test_evolution_model import Life, lives
 
-Told = tuple[list[tuple[str, str, bool]], tuple[str, ...]]
+Described = tuple[list[tuple[str, str, bool]], tuple[str, ...]]
 
 
-def told(tables: dict[Name, TableSchema]) -> dict[Name, Told]:
-    """Columns (name, type, nullable) in order, and the key, of every table known."""
+def describe_schemas(tables: dict[Name, TableSchema]) -> dict[Name, Described]:
+    """Return the columns (name, type, nullable), in order, and the key of every table."""
     return {
         name: ([(c.name, c.type.lower().replace(" ", ""), c.nullable) for c in it.columns], tuple(it.primary_key))
         for name, it in tables.items()
     }
 
 
-def held(model: Model, ts: int) -> dict[Name, Told]:
-    """The same of the model."""
+def describe_model(model: Model, ts: int) -> dict[Name, Described]:
+    """Return the same from the model."""
     return {
         name: ([(c.name, c.type.sql.lower().replace(" ", ""), c.nullable) for c in it.shape.columns], it.shape.key)
         for name, it in model.state_at(ts).items()
@@ -37,7 +37,7 @@ def check(model: Model, dialect: Dialect) -> None:
                 effect = apply_ddl(tables, text, event.database)
                 assert effect.error is None
                 tables = dict(effect.tables)
-            assert told(tables) == held(model, event.ts), texts
+            assert describe_schemas(tables) == describe_model(model, event.ts), texts
 
 
 @pytest.mark.parametrize("dialect", Dialect)

@@ -1,4 +1,4 @@
-"""When DDL takes effect: cut into runs anywhere, told twice, at the watermark itself, within one second of the source."""
+"""Check when DDL takes effect: in any cut, sent twice, at the watermark itself, within one second of the source."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ V = Column("v", varchar(20))
 
 
 def short_life() -> Model:
-    """A table through a few statements, rows between them; one more table that it becomes."""
+    """Return a table with a few statements and rows between them, and the table that it becomes."""
     m = Model()
     m.create("t", [ID, V, Column("a", INT)])
     m.insert("t", id=1, v="one", a=1)
@@ -54,24 +54,26 @@ def wrong(model: Model, chain: Chain, encoder: Encoder) -> list[str]:
 @pytest.mark.parametrize("protocol", ["canal-json", "canal"])
 @pytest.mark.extended
 def test_one_record_a_run(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """As all in one run, row for row: so DDL comes in a run of its own, and one partition before the other."""
+    """Every statement arrives in a run of its own, and one partition before the other."""
     model, encoder = short_life(), ENCODERS[protocol]()
     records = encoder.encode(model.log)
-    whole, single = (Chain(spark, tmp_path_factory.mktemp(n), **encoder.settings) for n in ("whole", "single"))
-    whole.add(records)
-    whole.run()
-    assert wrong(model, whole, encoder) == []
+    undivided, single = (Chain(spark, tmp_path_factory.mktemp(n), **encoder.settings) for n in ("whole", "single"))
+    undivided.add(records)
+    undivided.run()
+    assert wrong(model, undivided, encoder) == []
     for record in records:
         single.add([record])
         single.run()
     assert wrong(model, single, encoder) == []
-    assert histories(single.lake) == histories(whole.lake)
+    assert histories(single.lake) == histories(undivided.lake)
 
 
-# Without watermarks an older record is the newer one.
+# Without watermarks a record that is sent again counts as the newer one.
 @pytest.mark.parametrize("protocol", [name for name, encoder in ENCODERS.items() if encoder.gated])
-def test_statements_told_twice(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A changefeed that starts again from the beginning, and a second run over it: nothing happens."""
+def test_statements_that_are_sent_twice(
+    protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A changefeed starts again from the beginning; nothing changes."""
     model, encoder = short_life(), ENCODERS[protocol]()
     chain = Chain(spark, tmp_path_factory.mktemp(protocol), **encoder.settings)
     chain.add(encoder.encode(model.log))
@@ -91,7 +93,7 @@ def test_statements_told_twice(protocol: str, spark: SparkSession, tmp_path_fact
 def test_a_statement_at_the_watermark_waits(
     protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Released is what lies strictly below: the statement and all after it are for the next watermark."""
+    """Only events strictly below a watermark are released: the statement and all later events wait."""
     model, encoder = Model(), ENCODERS[protocol]()
     chain = Chain(spark, tmp_path_factory.mktemp(protocol), **encoder.settings)
     for table in ("a", "b", "c"):
@@ -127,7 +129,7 @@ def test_a_statement_at_the_watermark_waits(
 def test_rows_and_statements_of_one_second(
     protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The order in the binlog decides, as the clock does not."""
+    """The clock does not order them; the binlog position does."""
     model, encoder = Model(tick=300), ENCODERS[protocol]()
     for table in ("a", "b"):
         model.create(table, [ID, V, Column("n", INT)])
@@ -153,10 +155,8 @@ def test_rows_and_statements_of_one_second(
         assert wrong_seconds(model, name, history_of(chain, name)) == []
 
 
-def test_statements_that_come_after_the_rows_behind_them(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """In a topic of their own they may: they act at their own position all the same."""
+def test_statements_that_come_after_later_rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Statements in a topic of their own may arrive late: they still take effect at their own position."""
     model, encoder = short_life(), ENCODERS["debezium"]()
     records = encoder.encode(model.log)
     chain = Chain(spark, tmp_path_factory.mktemp("late"), **encoder.settings)
@@ -169,7 +169,7 @@ def test_statements_that_come_after_the_rows_behind_them(
 def test_rows_that_come_after_the_rename_of_their_table(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The old table's topic may be the last to come: its rows go over into the new table all the same."""
+    """The old table's topic may arrive last: its rows still move to the new table."""
     model, encoder = Model(), ENCODERS["debezium"]()
     model.create("t", [ID, V])
     for key in (1, 2, 4):

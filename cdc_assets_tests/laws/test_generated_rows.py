@@ -1,7 +1,7 @@
-"""Rows of every type, generated, encoded as the Canal-JSON document prescribes, and equal to what went in.
+"""Generate rows of every type, encode them as the Canal-JSON document prescribes, and compare the history with them.
 
-The encoder is written here from the document (sections "MySQL Type", "SQL Type", "integer types", "Binary and Blob") and
-shares nothing with the decoder.
+The encoder is written from the document (sections "MySQL Type", "SQL Type", "integer types", "Binary and Blob") and
+shares no code with the decoder.
 """
 
 import datetime as dt
@@ -29,7 +29,7 @@ FLAGS = ("a", "b", "c d")
 
 @dataclass(frozen=True)
 class Generated:
-    """One column: its declaration, mysqlType on the wire, its values, their text on the wire and in the history."""
+    """One column: its declaration, its mysqlType, its values, and their text in messages and in the history."""
 
     declared: str
     wire: str
@@ -40,7 +40,7 @@ class Generated:
 
 
 def integer(declared: str, low: int, high: int, code: int, above: tuple[int, int] | None = None) -> Generated:
-    """`above`: from which value on which code. NULL has the unpromoted code."""
+    """Return an integer column. `above`: value -> the code from this value on. NULL has the code of small values."""
 
     def code_of(value: int | None) -> int:
         return above[1] if above and value is not None and value >= above[0] else code
@@ -139,7 +139,7 @@ rows = st.fixed_dictionaries({name: st.none() | column.values for name, column i
 
 
 def encoded(message: dict[str, Any]) -> bytes:
-    """The message as the document has it: characters as they are, but for `<`, `>` and `&`."""
+    """Return the message as the document has it: only `<`, `>` and `&` are escaped."""
     text = json.dumps(message, ensure_ascii=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
 
@@ -165,7 +165,10 @@ def insert(key: int, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows_of_every_kind(count: int) -> list[dict[str, Any]]:
-    """So many rows: drawn one by one, as Hypothesis drops what takes more choices than it allows, and tries again."""
+    """Draw the given number of rows.
+
+    They are drawn one by one, because Hypothesis drops an example that takes more choices than it allows.
+    """
     drawn = []
 
     @settings(
@@ -174,7 +177,7 @@ def rows_of_every_kind(count: int) -> list[dict[str, Any]]:
         derandomize=True,
         database=None,
         phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),  # on a busy machine drawing is slow
+        suppress_health_check=list(HealthCheck),  # drawing is slow on a busy machine
     )
     @given(row=rows)
     def draw(row: dict[str, Any]) -> None:
@@ -210,6 +213,6 @@ def test_what_comes_out_is_what_went_in(spark: SparkSession, tmp_path: Path) -> 
             want = None if value is None else COLUMNS[name].held(value)
             got = held[key][name]
             assert (json.loads(got) == json.loads(want)) if name == "j" and want else got == want, (name, want, got)
-    found = TYPES.run(made.lake, made.feed)
-    assert {o["column"] for o in found.observations} == {"id", *COLUMNS}
-    assert found.wrong == []
+    report = TYPES.run(made.lake, made.feed)
+    assert {o["column"] for o in report.observations} == {"id", *COLUMNS}
+    assert report.wrong == []

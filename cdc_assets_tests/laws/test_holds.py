@@ -1,4 +1,4 @@
-"""Tables that wait, at a statement for a person or at a broken type mapping: all others go on, and nothing is lost."""
+"""Block tables at a statement or at a broken type mapping: all others go on, and no event is lost."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ V = Column("v", varchar(20))
 
 
 def life() -> Model:
-    """Two tables, of which one is altered and renamed, and rows between the statements."""
+    """Return two tables, of which one is altered and renamed, with rows between the statements."""
     m = Model()
     m.create("t", [ID, V, Column("a", INT)])
     m.create("quiet", [ID, V])
@@ -53,7 +53,7 @@ def life() -> Model:
 
 
 def decide_all(chain: Chain, decision: Decision = APPLY) -> int:
-    """Decide about each statement that waits, run, and so on until none does: how many there were."""
+    """Decide about each waiting statement and run, until none waits; return the number of statements."""
     count = 0
     while waiting := list_held_statements(chain.lake):
         for statement in waiting:
@@ -86,7 +86,7 @@ def test_stopped_and_applied_is_as_evolved(protocol: str, chain: Callable[..., C
 
 
 def waiting_stream() -> Stream:
-    """Two tables; of the first a column is added with a word that no manual has."""
+    """Return a stream of two tables; a word that no manual has adds a column to the first."""
     stream, orders, others = Stream(), Rows(), Rows(table="others")
     stream.send(orders.insert(tso(1), 1, "one"))
     stream.send(others.insert(tso(1), 1, "one"))
@@ -101,7 +101,7 @@ def values(chain: Chain, table: str) -> list[tuple[object, ...]]:
     return [(r["id"], r["v"], r["_cdc_from_ts"], r["_cdc_to_ts"]) for r in chain.versions(table)]
 
 
-def test_what_cannot_be_read_holds_its_table_only(chain: Callable[..., Chain]) -> None:
+def test_a_statement_that_is_not_understood_blocks_only_its_table(chain: Callable[..., Chain]) -> None:
     it, stream = chain(), waiting_stream()
     it.add(stream.records)
     report = it.run().release
@@ -148,7 +148,7 @@ def test_read_as_another_statement(chain: Callable[..., Chain]) -> None:
 
 
 def test_other_settings_let_a_table_go_on(chain: Callable[..., Chain]) -> None:
-    """And an index, or a table that is new, holds nothing."""
+    """An index and a new table block nothing."""
     it, stream, orders = chain(schema_changes={"shop.orders": "stop"}), Stream(), Rows()
     stream.send(ddl("CREATE TABLE `orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20))", tso(1)))
     stream.send(orders.insert(tso(2), 1, "one"))
@@ -187,7 +187,7 @@ def test_a_held_rename_holds_the_table_that_it_leads_to(chain: Callable[..., Cha
 
 
 def test_a_rename_in_the_batch_of_a_held_statement_waits_with_both_tables(chain: Callable[..., Chain]) -> None:
-    """Without watermarks a hold begins with a whole batch, and so with statements before the one that holds."""
+    """Without watermarks a hold begins with its batch, so also with the statements before it in this batch."""
     it, stream, orders, archive = chain(tidb_extension=False), Stream(), Rows(), Rows(table="archive")
     stream.send(orders.insert(tso(1), 1, "one"))
     it.add(stream.records)
@@ -213,7 +213,7 @@ CURES = [{"columns": {"shop.orders.v": "varchar(20)"}}, {"type_mapping": {"shop.
 
 
 @pytest.mark.parametrize(("gated", "cure"), [(True, CURES[0]), (False, CURES[1])], ids=["watermarks", "none"])
-def test_a_broken_type_mapping_holds_its_table_only(
+def test_a_broken_type_mapping_blocks_only_its_table(
     gated: bool, cure: dict[str, Any], chain: Callable[..., Chain]
 ) -> None:
     it, stream, orders, others = chain(tidb_extension=gated), Stream(), Rows(), Rows(table="others")
@@ -230,7 +230,7 @@ def test_a_broken_type_mapping_holds_its_table_only(
         return report
 
     run(orders.insert(tso(1), 1, "one"), others.insert(tso(1), 1, "one"), mark=5)
-    # The code is VARCHAR's by no document.
+    # No document has this code for VARCHAR.
     wrong = orders.update(tso(6), 1, "two", "one") | {"sqlType": {"id": -5, "v": 3}}
     report = run(wrong, orders.update(tso(7), 1, "three", "two"), others.update(tso(7), 1, "two", "one"), mark=10)
     assert [(h.table, h.reason, h.events, h.first["column"]) for h in report.holds] == [

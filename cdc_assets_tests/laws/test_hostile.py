@@ -1,4 +1,4 @@
-"""Hostile input: some bent records of each wire format; `make fuzz` is the same over more, and over more formats."""
+"""Run bent records of each wire format; `make fuzz` runs more records in more formats."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ MUTANTS = 200
 @pytest.mark.parametrize(
     "kind",
     [
-        # Bent bytes of a datum make new names, and each is a table.
+        # Bent bytes of an Avro datum make new names, and each name is a table.
         pytest.param(kind, id=kind.name, marks=pytest.mark.extended if kind.form == "datum" else ())
         for kind in KINDS
     ],

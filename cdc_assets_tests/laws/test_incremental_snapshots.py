@@ -1,6 +1,6 @@
-"""A connector's incremental snapshot of a whole table closes the rows that are gone: recorded ones, then made ones.
+"""Check that a connector's incremental snapshot of all rows closes the rows that the table lacks.
 
-What the recorded histories must hold follows from what the server's tables held (`record_incremental_snapshots`).
+What the recorded histories must hold follows from the rows of the server's tables (`record_incremental_snapshots`).
 """
 
 import json
@@ -30,18 +30,18 @@ NOTIFICATIONS = "s.notifications"
 
 
 def truth(scenario: str) -> dict[str, dict[str, dict[str, str]]]:
-    """What the tables held: known to the connector, after changes that it missed, before the snapshot, at the end."""
-    found: dict[str, dict[str, dict[str, str]]] = json.loads((SET / f"{scenario}.truth.json").read_text())
-    return found
+    """Return the tables' rows: as the connector knew them, after missed changes, before the snapshot, at the end."""
+    tables: dict[str, dict[str, dict[str, str]]] = json.loads((SET / f"{scenario}.truth.json").read_text())
+    return tables
 
 
 def current(chain: Chain) -> dict[str, dict[str, str]]:
-    """Table -> key -> value of what is open."""
+    """Return table -> key -> value of the open rows."""
     return {t: {str(r["id"]): r["v"] for r in chain.history(t) if r["_cdc_is_current"]} for t in TABLES}
 
 
 def ended_with_snapshot(chain: Chain) -> dict[str, dict[str, int]]:
-    """Table -> key -> until when."""
+    """Return table -> key -> end of the rows that a snapshot closed."""
     return {
         t: {str(r["id"]): r["_cdc_to_ts"] for r in chain.history(t) if r["_cdc_closed_by"] == "snapshot"}
         for t in TABLES
@@ -49,8 +49,8 @@ def ended_with_snapshot(chain: Chain) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
-    """Each recorded scenario in one run."""
+def recorded_scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Chain]:
+    """Return a function that runs each recorded scenario once."""
     made: dict[str, Chain] = {}
 
     def of(scenario: str) -> Chain:
@@ -63,29 +63,31 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_rows_that_the_table_lacked_end_when_the_snapshot_began(scenario: str, whole: Callable[[str], Chain]) -> None:
-    """Those and no others: not where some rows were asked for, and not where the snapshot was stopped."""
-    it, held = whole(scenario), truth(scenario)
+def test_rows_that_the_table_lacked_end_when_the_snapshot_began(
+    scenario: str, recorded_scenario: Callable[[str], Chain]
+) -> None:
+    """No other rows end: none if only some rows were asked for, and none if the snapshot was stopped."""
+    it, held = recorded_scenario(scenario), truth(scenario)
     assert it.quarantine() == []
     assert current(it) == held["final"]
     began = [p["timestamp"] for p in map(payload, read_lines(SET / scenario)) if _is_start(p)][-1] << 18
-    gone = {t: held["known"][t].keys() - held["before"][t].keys() for t in TABLES}
+    missing = {t: held["known"][t].keys() - held["before"][t].keys() for t in TABLES}
     ended = ended_with_snapshot(it)
-    assert {t: each.keys() for t, each in ended.items()} == gone
+    assert {t: each.keys() for t, each in ended.items()} == missing
     for t in TABLES:
-        # What came back has its next version from then on, by the server's clock, which has whole seconds.
+        # A row that came back has its next version from then on, by the server's clock of seconds.
         again = {str(r["id"]): r["_cdc_from_ts"] for r in it.history(t) if r["_cdc_op"] == "insert"}
-        assert ended[t] == {key: min(began, again.get(key, began)) for key in gone[t]}
+        assert ended[t] == {key: min(began, again.get(key, began)) for key in missing[t]}
         assert all_intervals(it.lake, "shop", t).passed
     assert all_events_placed(it.lake, it.feed).passed
     assert [stage.name for stage in STAGES if stage.due(it.lake, it.feed)] == []
 
 
-def _is_start(said: dict[str, Any]) -> bool:
-    return (said.get("aggregate_type"), said.get("type")) == ("Incremental Snapshot", "STARTED")
+def _is_start(event: dict[str, Any]) -> bool:
+    return (event.get("aggregate_type"), event.get("type")) == ("Incremental Snapshot", "STARTED")
 
 
-def test_no_row_ends_where_nobody_says_that_snapshots_are_whole(chain: Callable[..., Chain]) -> None:
+def test_no_row_ends_unless_the_feed_declares_complete_snapshots(chain: Callable[..., Chain]) -> None:
     it = run(chain(protocol="debezium"), read_lines(SET / "repaired"))
     assert ended_with_snapshot(it) == {t: {} for t in TABLES}
 
@@ -96,7 +98,7 @@ def test_no_row_ends_without_the_notifications(chain: Callable[..., Chain]) -> N
 
 
 def lanes(records: Iterable[Record], *order: tuple[str, int]) -> list[list[Record]]:
-    """The records, a run for each of these topics and partitions, then the rest."""
+    """Return one run for the records of each of these topics and partitions, then one for the rest."""
     own = [[r for r in records if (r["topic"], r["partition"]) == lane] for lane in order]
     return [*own, [r for r in records if (r["topic"], r["partition"]) not in order]]
 
@@ -115,18 +117,20 @@ CUTS: dict[str, tuple[str, Callable[[list[Record]], list[list[Record]]]]] = {
     "cut",
     ["amid-the-snapshot", *(pytest.param(c, marks=pytest.mark.extended) for c in CUTS if c != "amid-the-snapshot")],
 )
-def test_however_the_stream_is_cut(cut: str, chain: Callable[..., Chain], whole: Callable[[str], Chain]) -> None:
-    """Reads that come before the notifications or after them; a signal for some rows that comes when all seems known."""
+def test_however_the_stream_is_cut(
+    cut: str, chain: Callable[..., Chain], recorded_scenario: Callable[[str], Chain]
+) -> None:
+    """Reads arrive before or after the notifications; a signal for some rows arrives last."""
     scenario, parts = CUTS[cut]
     it = run(chain(protocol="debezium", snapshots="whole"), *parts(read_lines(SET / scenario)))
-    assert histories(it.lake) == histories(whole(scenario).lake)
+    assert histories(it.lake) == histories(recorded_scenario(scenario).lake)
 
 
 @pytest.mark.extended
-def test_a_run_that_dies_before_the_histories_is_made_up_for(
-    chain: Callable[..., Chain], whole: Callable[[str], Chain]
+def test_a_released_snapshot_is_applied_by_the_next_run(
+    chain: Callable[..., Chain], recorded_scenario: Callable[[str], Chain]
 ) -> None:
-    """What is released, snapshots included, is applied by the next run: here with the end of the stream."""
+    """A run dies after the release; the next one, with the end of the stream, applies it."""
     records = read_lines(SET / "repaired")
     began = next(n for n, r in enumerate(records) if _is_start(payload(r)))
     it = run(chain(protocol="debezium", snapshots="whole"), records[: began + 5])
@@ -135,27 +139,27 @@ def test_a_run_that_dies_before_the_histories_is_made_up_for(
         stage.run(it.lake, it.feed)
     assert any(scan.is_complete for scan in scans(it))
     assert ended_with_snapshot(it) == {t: {} for t in TABLES}
-    assert histories(run(it, records[-2:]).lake) == histories(whole("repaired").lake)
+    assert histories(run(it, records[-2:]).lake) == histories(recorded_scenario("repaired").lake)
 
 
-def test_a_rebuild_gives_the_same(whole: Callable[[str], Chain], tmp_path: Path) -> None:
-    it = whole("repaired")
+def test_a_rebuild_gives_the_same(recorded_scenario: Callable[[str], Chain], tmp_path: Path) -> None:
+    it = recorded_scenario("repaired")
     copy = it.copy(tmp_path / "rebuilt")
     assert list(rebuild_feed(copy.lake, copy.feed))
     assert histories(copy.lake) == histories(it.lake)
 
 
-# --- what is written after the format
+# --- messages that the tests write
 
 
 class Sent:
-    """What a connector sends, in its order: records of one table, key by key in two partitions, and notifications."""
+    """What a connector sends, in order: records of one table, each key in one of two partitions, and notifications."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
 
     def send(self, made: Record, topic: str, partition: int, seconds: float) -> None:
-        """A record; Kafka's time is `seconds` after the beginning."""
+        """Add a record; its Kafka time is `seconds` after the beginning."""
         offset = sum((r["topic"], r["partition"]) == (topic, partition) for r in self.records)
         place = {"topic": topic, "partition": partition, "offset": offset, "timestamp": MS + round(1000 * seconds)}
         self.records.append(made | place)
@@ -163,21 +167,21 @@ class Sent:
     def change(
         self, op: str, key: int, before: str | None, after: str | None, seconds: float, pos: int, **more: Any
     ) -> None:
-        """A change, or a read."""
+        """Add a change, or a read."""
         at = source(pos, seconds=int(seconds), **more)
         self.send(change(op, key, before, after, at), "s.inventory.customers", key % 2, seconds)
 
     def read(self, key: int, v: str, seconds: float, pos: int) -> None:
-        """A read of a chunk."""
+        """Add a read of a chunk."""
         self.change("r", key, None, v, seconds, pos, snapshot="incremental")
 
     def notify(self, kind: str, seconds: float, id_: str = "one", **data: str) -> None:
-        """A notification."""
+        """Add a notification."""
         self.send(notification(kind, seconds, id_, **data), NOTIFICATIONS, 0, seconds)
 
 
 def notification(kind: str, seconds: float, id_: str = "one", **data: str) -> Record:
-    """A notification of an incremental snapshot, without a schema."""
+    """Return a notification of an incremental snapshot, without a schema."""
     value = {
         "id": id_,
         "type": kind,
@@ -192,10 +196,11 @@ SCANNED = {"scanned_collection": "inventory.customers", "status": "SUCCEEDED"}
 
 
 def repeated() -> list[Record]:
-    """The table has 1, 2, 3, 4. While nobody looks, 2 goes. The connector sends a change of 3, dies, and begins before that.
+    """Return a stream whose snapshot must end row 2 alone.
 
-    It is asked for a snapshot by other means than a row, before it has sent the change of 3 again: 3 is dropped from its
-    chunk for that. Of the table 2 lacks, alone.
+    The table has the rows 1 to 4. Row 2 is deleted while no connector runs. The connector sends a change of row 3,
+    dies, and starts again before that change. Without a signal row, it is asked for a snapshot before it has sent
+    the change again, so it drops row 3 from its chunk. The table lacks only row 2.
     """
     s = Sent()
     for key, v in enumerate("abcd", start=1):
@@ -210,7 +215,7 @@ def repeated() -> list[Record]:
     return s.records
 
 
-# By hand: id, v, until when, closed by.
+# Expected by hand: id, v, end, closed by.
 REPEATED = [
     (1, "a", None, None),
     (2, "b", (MS + 30_000) << 18, "snapshot"),
@@ -221,19 +226,19 @@ REPEATED = [
 
 
 def endings(chain: Chain) -> list[tuple[Any, ...]]:
-    """As `REPEATED`."""
+    """Return the versions in the form of `REPEATED`."""
     rows = chain.versions("customers", "inventory")
     return sorted(((r["id"], r["v"], r["_cdc_to_ts"], r["_cdc_closed_by"]) for r in rows), key=lambda v: v[:2])
 
 
-def test_a_change_that_is_sent_again_amid_the_snapshot_saves_its_row(chain: Callable[..., Chain]) -> None:
-    """However its records come: all at once, or the notifications first, then the partitions."""
+def test_a_change_that_is_sent_again_during_the_snapshot_keeps_its_row(chain: Callable[..., Chain]) -> None:
+    """All records arrive at once, or the notifications first, then the partitions."""
     for parts in ([repeated()], lanes(repeated(), (NOTIFICATIONS, 0), ("s.inventory.customers", 1))):
         assert endings(run(chain(protocol="debezium", snapshots="whole"), *parts)) == REPEATED
 
 
 def test_no_row_ends_while_changes_of_the_snapshot_are_held(chain: Callable[..., Chain]) -> None:
-    """By a type that is none of the values': the rows are there, and would all seem gone."""
+    """The declared type fits no value: the rows exist, but would all seem to be missing."""
     it = run(chain(protocol="debezium", snapshots="whole", columns={"inventory.customers.v": "int"}), repeated())
     (scan,) = scans(it)
     assert (scan.is_complete, scan.why_not[:32]) == (False, "changes during the scan are held")
@@ -245,14 +250,14 @@ def test_no_row_ends_while_changes_of_the_snapshot_are_held(chain: Callable[...,
 
 
 def scans(chain: Chain) -> list[TableScan]:
-    """The parts that the gate knows."""
+    """Return the table scans that the gate's cursor has."""
     cursor = chain.lake.released_changes.cursor()
     assert cursor is not None
     return cursor.scans
 
 
 def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]) -> None:
-    """Of changes that were deleted before the end was told, nobody knows whether they came before the beginning."""
+    """Deleted changes may have come before the beginning of the snapshot."""
     rest, notifications = lanes(repeated(), (NOTIFICATIONS, 0))[::-1]
     it = run(chain(protocol="debezium", snapshots="whole"), rest)
     later = datetime.fromtimestamp(MS / 1000 + 10_000, UTC)
@@ -264,13 +269,13 @@ def test_a_snapshot_among_deleted_events_ends_no_row(chain: Callable[..., Chain]
     assert [v for v in endings(it) if v[3] == "snapshot"] == []
 
 
-# --- which parts have come to a good end, without Spark
+# --- which table scans are complete, without Spark
 
 
-def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
-    """Notifications, as change events have them."""
+def notified(*notifications: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
+    """Return notifications as change events."""
     events = []
-    for n, (kind, seconds, data) in enumerate(said):
+    for n, (kind, seconds, data) in enumerate(notifications):
         value = json.loads(bytes_of(notification(kind, seconds, **data)))
         detail = json.dumps(value | {"additional_data": json.dumps(value["additional_data"])})
         kafka = datetime.fromtimestamp(MS / 1000 + seconds, UTC)
@@ -279,9 +284,9 @@ def notified(*said: tuple[str, float, dict[str, str]]) -> list[dict[str, Any]]:
     return events
 
 
-def told(*said: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
-    """What these notifications tell: table, seconds of the beginning and of the end, rows."""
-    scans = parse_scans(reversed(notified(*said)))
+def read_scans(*notifications: tuple[str, float, dict[str, str]]) -> list[tuple[str, int, int, int]]:
+    """Return the scans that the notifications state: table, seconds of the beginning and of the end, rows."""
+    scans = parse_scans(reversed(notified(*notifications)))
     return [(s.table, ((s.at >> 18) - MS) // 1000, (s.last - MS) // 1000, s.rows) for s in scans]
 
 
@@ -293,11 +298,11 @@ START: dict[str, str] = {"data_collections": "shop.a"}
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("notifications", "expected"),
     [
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7))], [("a", 1, 5, 7)]),
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", "EMPTY", 0))], [("a", 1, 5, 0)]),
-        # Without its beginning nothing is known of it; and of which table, Debezium 2.3.0 does not say.
+        # A scan without its beginning does not count; Debezium 2.3.0 does not name the table.
         ([("TABLE_SCAN_COMPLETED", 5, done("a"))], []),
         ([("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, {"status": "SUCCEEDED"})], []),
         *[
@@ -305,7 +310,7 @@ START: dict[str, str] = {"data_collections": "shop.a"}
             for status in ("NO_PRIMARY_KEY", "SKIPPED", "SQL_EXCEPTION", "UNKNOWN_SCHEMA", "STOPPED")
         ],
         ([("STARTED", 1, START), ("ABORTED", 2, {}), ("COMPLETED", 2, {})], []),
-        # Paused, told of twice by a connector that has started again; a second table, added by another signal.
+        # A paused snapshot, notified twice by a connector that started again; another signal adds a second table.
         (
             [
                 ("STARTED", 1, START),
@@ -320,7 +325,7 @@ START: dict[str, str] = {"data_collections": "shop.a"}
             ],
             [("a", 1, 6, 7), ("b", 1, 8, 1)],
         ),
-        # Another one under the same name; and one after the connector lost what it was doing.
+        # Another snapshot with the same id; and one after the connector lost its state.
         (
             [
                 ("STARTED", 1, START),
@@ -344,13 +349,13 @@ START: dict[str, str] = {"data_collections": "shop.a"}
         ),
     ],
 )
-def test_what_notifications_tell(
-    said: list[tuple[str, float, dict[str, str]]], expected: list[tuple[str, int, int, int]]
+def test_scans_that_notifications_state(
+    notifications: list[tuple[str, float, dict[str, str]]], expected: list[tuple[str, int, int, int]]
 ) -> None:
-    assert told(*said) == expected
+    assert read_scans(*notifications) == expected
 
 
-def test_where_debezium_2_3_does_not_say_when_kafka_does() -> None:
+def test_kafkas_time_counts_where_debezium_2_3_states_none() -> None:
     events = notified(("STARTED", 1, START), ("TABLE_SCAN_COMPLETED", 5, done("a", rows=7)))
     (scan,) = parse_scans(e | {"commit_ts": None} for e in events)
     assert (scan.at, scan.until) == ((MS + 1000) << 18, (MS + 5000) << 18)
@@ -360,7 +365,7 @@ SCAN = TableScan("shop", "a", at=10, until=20, first=10_000, last=20_000, rows=3
 
 
 def group(table: str, first_ms: int, last_ms: int, *markers: str) -> EventGroup:
-    """Changes in the window of a release."""
+    """Return changes in the window of a release."""
     return EventGroup(
         str(Part.INSIDE), True, True, "shop", table, 1, False, True, False, 1, 10, 10, 1, 0, [], {},
         markers=markers, first_ms=first_ms, last_ms=last_ms,
@@ -368,9 +373,9 @@ def group(table: str, first_ms: int, last_ms: int, *markers: str) -> EventGroup:
 
 
 def after(
-    known: list[TableScan], told: list[TableScan], window: list[EventGroup], rows: int, **more: Any
+    earlier: list[TableScan], notified_scans: list[TableScan], window: list[EventGroup], rows: int, **more: Any
 ) -> TableScan | None:
-    """The part after release 7, in which so many rows are seen."""
+    """Return the scan after release 7, in which the given number of rows is seen; None: nothing was looked up."""
     asked: list[TableScan] = []
 
     def look(scans: list[TableScan]) -> list[ScanEvents | None]:
@@ -380,12 +385,12 @@ def after(
             for _ in scans
         ]
 
-    (found,) = advance_scans(known, told, window, 7, look)
-    return found if asked else None
+    (scan,) = advance_scans(earlier, notified_scans, window, 7, look)
+    return scan if asked else None
 
 
-def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
-    """Else it says why not, for people."""
+def test_a_scan_is_complete_when_all_its_rows_have_come() -> None:
+    """Otherwise the scan states the reason."""
     cases: list[tuple[int, dict[str, bool], str]] = [
         (3, {}, ""),
         (2, {}, "2 of 3 rows have come"),
@@ -393,26 +398,26 @@ def test_a_part_is_whole_when_all_its_rows_are_there() -> None:
         (3, {"has_partial_signal": True}, "additional-conditions"),
     ]
     for rows, more, why_not in cases:
-        found = after([], [SCAN], [], rows, **more)
-        assert found is not None
-        assert (found.is_complete, found.release) == ((False, 0) if why_not else (True, 7))
-        assert why_not in found.why_not
-        assert bool(found.why_not) == (not found.is_complete) == (not found.row()["ends_rows"])
+        scan = after([], [SCAN], [], rows, **more)
+        assert scan is not None
+        assert (scan.is_complete, scan.release) == ((False, 0) if why_not else (True, 7))
+        assert why_not in scan.why_not
+        assert bool(scan.why_not) == (not scan.is_complete) == (not scan.row()["ends_rows"])
 
 
-def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
-    """Then the histories are told of it again; so they are if it turns out that some rows only were asked for."""
-    known = after([], [SCAN], [], 3)
-    assert known is not None
-    before = [TableScan(**vars(known) | {"release": 2})]
+def test_a_scan_is_examined_again_when_changes_of_its_time_come() -> None:
+    """The histories then apply the scan again; or revoke it, if only some rows were asked for."""
+    first = after([], [SCAN], [], 3)
+    assert first is not None
+    before = [TableScan(**vars(first) | {"release": 2})]
     for of_its_time in (
         group("a", 1_000, 2_000),
         group("a", 15_000, 30_000),
         group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT),
     ):
-        found = after(before, [SCAN], [of_its_time], 3)
-        assert found is not None
-        assert (found.is_complete, found.release) == (True, 7)
+        scan = after(before, [SCAN], [of_its_time], 3)
+        assert scan is not None
+        assert (scan.is_complete, scan.release) == (True, 7)
     revoked = after(before, [], [group("signals", 9_500, 9_900, PARTIAL_SNAPSHOT)], 3, has_partial_signal=True)
     assert revoked is not None
     assert (revoked.is_complete, revoked.release) == (False, 7)
@@ -421,7 +426,7 @@ def test_a_part_is_looked_at_again_when_something_of_its_time_comes() -> None:
 
 
 def test_a_cursor_of_the_version_before_is_read() -> None:
-    """It knows of no parts; nor does its change_events of notifications."""
+    """The earlier version's cursor has no scans, and its change_events no notifications."""
     values = json.loads(ReleaseCursor(sequence=3).text("x"))
     del values["scans"]
     assert ReleaseCursor.of(values) == ReleaseCursor(sequence=3)

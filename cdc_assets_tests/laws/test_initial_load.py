@@ -1,6 +1,7 @@
-"""Histories that begin with a dump.
+"""Load dumps and check the histories that begin with them.
 
-The dumps are written here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has real dumps.
+The dumps are written here as Dumpling writes them, by its sources and documentation; `test_real_dumps` has real
+dumps.
 """
 
 import datetime as dt
@@ -208,7 +209,7 @@ def stream() -> Stream:
 
 
 def versions(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Return of each version these columns, from and to relative to the dump, and what opened and closed it."""
+    """Return these columns of each version, its from and to relative to the dump, and what opened and closed it."""
     time_columns = ["_cdc_from_ts", "_cdc_to_ts"]
     rows = sorted(chain.history(table), key=lambda r: (r["_cdc_key"], r["_cdc_from_ts"], r.get("_cdc_copy", 0)))
     ends = [[None if r[c] is None else r[c] - P for c in time_columns] for r in rows]
@@ -317,15 +318,15 @@ def test_every_row_of_the_dump_and_every_event_is_counted(loaded: Loaded) -> Non
 
 
 def test_a_row_of_a_dump_can_be_asked_about(loaded: Loaded) -> None:
-    told = explain_row(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
-    assert [(s.fate, s.op, s.commit_ts - P) for s in told.steps] == [
+    life = explain_row(loaded.chain.lake, loaded.chain.feed, "shop.orders", ["2"])
+    assert [(s.fate, s.op, s.commit_ts - P) for s in life.steps] == [
         (Fate.VERSION, "update", 1),
         (Fate.NO_EFFECT, "update", 0),
         (Fate.VERSION, "snapshot", 0),
     ]
-    assert told.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
-    assert "as of" in str(told.steps[1].reason)
-    assert (told.complete.position, told.complete.met, told.first_seen_by) == (P, 0, None)
+    assert life.steps[2].types == {"id": "bigint(20)", "v": "varchar(20)"}
+    assert "as of" in str(life.steps[1].reason)
+    assert (life.complete.position, life.complete.met, life.first_seen_by) == (P, 0, None)
 
 
 def test_the_histories_are_complete_from_the_dump_on(loaded: Loaded) -> None:
@@ -547,8 +548,8 @@ def test_a_reloaded_table_has_the_rows_of_the_dump_and_later_changes(reloaded: R
     assert reload_required(report).passed
     assert not history_complete(reloaded.report_before).passed
     assert history_complete(report).description.startswith(f"The history is complete from {P} ")
-    told = explain_row(reloaded.chain.lake, reloaded.chain.feed, "shop.orders", ["3"])
-    last = told.steps[0]
+    life = explain_row(reloaded.chain.lake, reloaded.chain.feed, "shop.orders", ["3"])
+    last = life.steps[0]
     assert (last.fate, last.op, last.reason) == (
         Fate.END,
         "snapshot",
@@ -713,7 +714,7 @@ def test_a_dump_of_a_thousand_files_with_a_copy_of_one_is_loaded_once(spark: Spa
 
 
 @pytest.mark.parametrize("max_hashes", [2, 3], ids=["by Spark", "by hashes"])
-def test_a_key_that_a_dump_has_twice_is_noticed_with_few_and_with_many_rows(
+def test_a_key_that_a_dump_has_twice_is_noticed_in_small_and_large_dumps(
     max_hashes: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cdc_assets.stages.load.released_rows._MAX_HASHES", max_hashes)
@@ -746,7 +747,7 @@ def test_sql_and_parquet_hold_the_same_as_csv(spark: SparkSession, tmp_path: Pat
         assert [{c: v for c, v in r.items() if not c.startswith("_cdc_")} for r in rows] == GOODS_VALUES, table
 
 
-def test_a_dump_without_a_position_is_refused_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_dump_without_a_position_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     chain = Chain(spark, tmp_path / "chain", initial_load={"path": str(tmp_path / "dump"), "format": "dumpling-csv"})
 
     def refused() -> str:
@@ -885,8 +886,8 @@ def test_rows_that_a_rename_brought_before_the_dump_are_not_brought_again() -> N
         "offset": 0,
     }
     sent |= {"ddl_statement": "RENAME TABLE a TO b", "ddl_type": None, "table_schemas": None}
-    known, _ = apply_statements(CanalJson(), [sent], {})
-    renamed = read_statements(known, known, {})
+    schemas, _ = apply_statements(CanalJson(), [sent], {})
+    renamed = read_statements(schemas, schemas, {})
 
     def actions(loaded: dict[tuple[str, str], int]) -> dict[str, list[str]]:
         tables = evolve_tables(renamed, {}, loaded=loaded)

@@ -1,7 +1,7 @@
-"""The isolation law: a history table that cannot be written holds up nothing but itself, and says so.
+"""Check the isolation law: a history table that cannot be written delays only itself, and its check fails.
 
-Once what was wrong is mended, it is taken up where it stands: by the next run, or, where the error came twice in a row, by
-the first that is to try again.
+After the cause is removed, the next run goes on from the table's position; after two failures, the next run that
+tries the table again.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,17 +25,17 @@ from cdc_assets_tests.support import TOPIC, Chain, Rows, Stream, ddl, record, ro
 
 ORDERS, ITEMS = Rows(table="orders"), Rows(table="items")
 Damage = Callable[[Path], AbstractContextManager[None]]
-# Of a history table.
+# The folder of a history table.
 CHECKS = ("conservation", "history_intervals", "ddl_applied", "type_mapping", "reload_required", "changes_continue")
 # No CREATE TABLE was seen.
 ALL_FINE = dict.fromkeys((*CHECKS, "column_schema_change"), True) | {"history_complete": False}
 
-# --- what may be wrong with a table's folder
+# --- damage to a table's folder
 
 
 @contextmanager
 def corrupt_log(folder: Path) -> Iterator[None]:
-    """Its newest commit cannot be read."""
+    """Make the newest commit unreadable."""
     log = folder / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     bad = log / f"{len(list(log.glob('*.json'))):020}.json"
@@ -46,7 +46,7 @@ def corrupt_log(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def file_in_its_place(folder: Path) -> Iterator[None]:
-    """There is a file where it is to be, so that nothing can be written there."""
+    """Put a file where the folder must be, so that nothing can be written there."""
     kept = folder.with_name("kept")
     if folder.exists():
         folder.rename(kept)
@@ -60,7 +60,7 @@ def file_in_its_place(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """It can be read, and not written."""
+    """Make the folder readable, but not writable."""
     writes = LakeTable.stage
 
     def refuse(table: LakeTable[Any], rows: DataFrame, **how: Any) -> Staged:
@@ -77,7 +77,7 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def run(chain: Chain) -> HistoryReport:
-    """Run every stage; what the last of them, history, says."""
+    """Run every stage, and return the report of the last one, history."""
     return [stage.run(chain.lake, chain.feed) for stage in STAGES][-1]  # type: ignore[no-any-return]
 
 
@@ -86,19 +86,19 @@ def versions(chain: Chain, table: str) -> list[tuple[Any, ...]]:
 
 
 def written(report: HistoryReport) -> tuple[list[str], list[str]]:
-    """The tables that were written, and those that failed."""
+    """Return the tables that were written, and those that failed."""
     return [t.table for t in report.tables], [f.table for f in report.failures]
 
 
 @pytest.mark.parametrize(
-    ("damage", "there"),
+    ("damage", "exists"),
     [(corrupt_log, True), (read_only, True), (file_in_its_place, False)],
     ids=["the log of a table that is there", "its folder", "the place of a new table"],
 )
-def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
+def test_a_history_that_could_not_be_written_goes_on_from_its_position(
     chain: Callable[..., Chain],
     damage: Damage,
-    there: bool,
+    exists: bool,
 ) -> None:
     feed, stream = chain(), Stream()
     folder = feed.folder / "lake/history/f/shop/items"
@@ -111,9 +111,9 @@ def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
         feed.add(stream.records[before:])
 
     send(ORDERS.insert(tso(1), 1, "a"), until=tso(5))
-    if there:
+    if exists:
         send(ITEMS.insert(tso(2), 1, "x"), ITEMS.insert(tso(3), 2, "stays"), until=tso(5))
-    assert written(run(feed)) == (["items", "orders"] if there else ["orders"], [])
+    assert written(run(feed)) == (["items", "orders"] if exists else ["orders"], [])
 
     with damage(folder):
         send(ORDERS.update(tso(11), 1, "b", "a"), ITEMS.insert(tso(12), 3, "y"), until=tso(15))
@@ -125,12 +125,12 @@ def test_a_history_that_cannot_be_written_is_taken_up_where_it_stands(
             (1, "b", tso(11), tso(21)),
             (1, "c", tso(21), None),
         ]
-        # That was the second time, and so it is not tried again without a reason.
+        # The second failure blocks the table, so it is not tried again without a reason.
         assert written(run(feed)) == ([], [])
 
     assert retry_tables(feed.lake, [("shop", "items")]) == [("shop", "items")]
     assert written(run(feed)) == (["items"], [])
-    before = [(1, "x", tso(2), None), (2, "stays", tso(3), None)] if there else []
+    before = [(1, "x", tso(2), None), (2, "stays", tso(3), None)] if exists else []
     assert versions(feed, "items") == [*before, (3, "y", tso(12), tso(22)), (3, "z", tso(22), None)]
     assert not HISTORY.due(feed.lake, feed.feed)
 
@@ -155,7 +155,7 @@ def record_decision(job: Job, statement_id: str, **decision: str) -> ExecuteInPr
 
 
 def values(job: Job, feed: str, table: str) -> list[tuple[str, bool]]:
-    """The values of `v` in a history, and whether they are current."""
+    """Return the values of `v` in a history, and whether their versions are open."""
     rows = sorted(rows_in(job.lake(feed).history("shop", table), job.spark), key=lambda r: r["_cdc_from_ts"])
     return [(r["v"], r["_cdc_is_current"]) for r in rows]
 
@@ -181,14 +181,14 @@ def test_the_job_fails_at_its_end_with_the_check_of_the_table(job: Job) -> None:
         checks = evaluations(done, "shop", "history", "shop", "items")
         assert set(checks) == {"conservation"}
         assert not checks["conservation"].passed
-        told = str(checks["conservation"].description)
-        assert told.startswith("The table was not written: ")
-        assert "\n" not in told
+        description = str(checks["conservation"].description)
+        assert description.startswith("The table was not written: ")
+        assert "\n" not in description
         for feed in ("shop", "crm"):
             others = evaluations(done, feed, "history", "shop", "orders")
             assert {name: check.passed for name, check in others.items()} == ALL_FINE
 
-    # Of a table that the graph does not know yet, and of one that it does.
+    # One table is not in the asset graph yet, the other is.
     with file_in_its_place(items):
         send(1, "first")
         assert_only_items_failed(job.run())
@@ -238,8 +238,8 @@ def test_a_table_that_waits_at_a_statement_fails_its_check_and_not_the_run(
     assert cli.main(["acknowledge", "shops", statement.id, "--ignore"]) == 1
     assert capsys.readouterr().err == "shops: the feeds file has no such feed; its feeds: shop, crm\n"
     wrong = record_decision(job, statement.id, verdict="AS")
-    (said,) = failures(wrong).values()
-    assert "Give a statement to apply instead with the verdict as, and with no other verdict." in said
+    (failure,) = failures(wrong).values()
+    assert "Give a statement to apply instead with the verdict as, and with no other verdict." in failure
     assert record_decision(
         job, statement.id, verdict="AS", read_as="ALTER TABLE items ADD COLUMN w INT DEFAULT 5"
     ).success

@@ -1,4 +1,4 @@
-"""Databases and tables whose names are too long for a part of a path: 64 characters of three bytes."""
+"""Run databases and tables whose names are too long for a folder: 64 characters of three bytes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,18 @@ from cdc_assets.operations.rebuild import rebuild_feed
 from cdc_assets_tests.support import Chain, Rows, Stream, ddl, dml, tso
 
 LONG_DATABASE, LONG_TABLE = "庫" * 64, "表" * 64
-# Their parts differ in the hash alone.
+# Their folder names differ only in the hash.
 OTHER_TABLE = "表" * 63 + "面"
 
 
 def values(chain: Chain, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    """The versions of a table in the long database: when they begin and end, and these columns."""
+    """Return the versions of a table in the long database: begin, end, and these columns."""
     rows = chain.versions(table, LONG_DATABASE)
     return [(r["_cdc_from_ts"], r["_cdc_to_ts"], *(r[c] for c in columns)) for r in rows]
 
 
 def stated(chain: Chain, table: str) -> dict[str, str]:
-    """What a history table states of its source."""
+    """Return the source's database and table that a history table states."""
     log = chain.lake.history(LONG_DATABASE, table).log()
     assert log
     return {key: value for key, value in log.properties.items() if not key.startswith("delta.")}
@@ -66,8 +66,8 @@ def test_two_runs_over_names_that_are_cut_in_the_path(chain: Callable[..., Chain
     assert it.quarantine() == []
     for database, table in names:
         assert stated(it, table) == {DATABASE: database, TABLE: table}
-        found = read.table("f", f"{database}.{table}", root=it.lake.root)
-        assert found.current(["id"]).num_rows == len([r for r in it.history(table, database) if r["_cdc_is_current"]])
+        history = read.table("f", f"{database}.{table}", root=it.lake.root)
+        assert history.current(["id"]).num_rows == len([r for r in it.history(table, database) if r["_cdc_is_current"]])
 
 
 @pytest.mark.parametrize("table", [LONG_TABLE, "`it's` ${spark.app.name} \\ b"], ids=["long", "odd"])

@@ -1,6 +1,6 @@
-"""The core of the laws with the lakehouse in object stores and HDFS, where two drivers may meet, and answers may not come.
+"""Check the laws with the lakehouse in object stores and HDFS: two drivers may commit at once, and requests may fail.
 
-What the tables must hold is what the same records make of a local folder, where other tests hold it against the source.
+The tables must equal those that the same records give in a local folder, which other tests compare with the source.
 """
 
 import base64
@@ -48,7 +48,7 @@ RENAME = "ALTER TABLE `shop`.`renamed` RENAME COLUMN `v` TO `w`"
 
 
 def records() -> tuple[list[Record], list[Record]]:
-    """What comes first and then: orders, customers, and the two tables; and a record that cannot be decoded."""
+    """Return the first and the second records: orders, customers, the two tables, and a record that cannot be decoded."""
     first, second = short_stream()
     early, late = ODD.insert(tso(3), 1, "one"), ODD.update(tso(14), 1, "two", "one")
     row, rename = RENAMED.insert(tso(3), 1, "one"), ddl(RENAME, tso(13), table="renamed", ddl_type="ALTER")
@@ -62,35 +62,35 @@ def local(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     made = Chain(spark, tmp_path_factory.mktemp("local"), partitions=PARTITIONS)
     made.add([*records()[0], *records()[1]])
     made.run()
-    found = histories(made.lake)
-    assert len(found) == 4
-    return found
+    tables = histories(made.lake)
+    assert len(tables) == 4
+    return tables
 
 
 @dataclass
 class Place:
-    """A root in a store; and its server, if that tells what was asked."""
+    """A root in a store, with its server if the server records requests."""
 
     root: str
     storage: dict[str, Any]
     server: StoreServer | None
 
 
-# Each client meets each way once: pyarrow's wait up to two seconds before they try again. Hadoop's alone can be told how
-# long to wait for an answer.
+# Each client meets each kind of failure once: pyarrow waits up to two seconds before a retry. Only Hadoop can be set
+# to a shorter wait for an answer.
 FAILING = {"Hadoop": [HANGING, *WAYS], "deltalake": [*WAYS], "pyarrow": [*WAYS]}
-# Of so many requests one fails, so that the last do late in a run: Hadoop makes a dozen, the others 250 and more.
+# One of this many requests fails, so that some fail late in a run: Hadoop makes a dozen, the others 250 and more.
 EVERY = {"Hadoop": 2, "deltalake": 40, "pyarrow": 40}
 OBJECT_STORES = ["s3", "gcs", "azure"]
 
 
 @pytest.fixture(scope="module", params=[*OBJECT_STORES, "hdfs"])
 def place(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]) -> Place:
-    """Where the lakehouse lies."""
+    """A root in each kind of store."""
     if request.param == "hdfs":
         return Place(f"{request.getfixturevalue('hdfs').root}/lakes/chopped", {}, None)
     server = started(request.param)
-    return Place(f"{server.root}/chopped", server.told, server)
+    return Place(f"{server.root}/chopped", server.store_settings, server)
 
 
 @pytest.fixture(scope="module", params=OBJECT_STORES)
@@ -100,18 +100,18 @@ def server(request: pytest.FixtureRequest, started: Callable[[str], StoreServer]
 
 
 @pytest.fixture(scope="module")
-def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    """The same records, in all that may happen to runs.
+def remote(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """Return the chain of the same records after disturbed runs.
 
-    All through the first run requests fail, and listings are slow, where the store is told so. The second run is killed
-    while a commit is on its way, which arrives; or else in the middle of a commit, before it is on its way. The third's
-    process is stopped in the middle of a commit, and goes on when the fourth has ended.
+    During the first run requests fail and listings are slow, if the store can be set to do so. The second run is
+    killed while a commit is on its way and arrives, or else in the middle of a commit before it is sent. The
+    process of the third run is stopped in the middle of a commit, and continues when the fourth run has ended.
     """
     store = Store(Storage.model_validate(place.storage), (place.root,))
     made = Chain(spark, tmp_path_factory.mktemp("there"), root=place.root, store=store, partitions=PARTITIONS)
     first, second = records()
     settings = {"partitions": PARTITIONS, "root": place.root, "storage": place.storage}
-    # They get ready during the first run.
+    # The processes start up during the first run.
     moments = "never" if place.server else "looked released_changes/f", "looked history/f/shop/customers"
     killed, stopped = (start(made.folder, moment, spark, settings) for moment in moments)
     made.add(first)
@@ -133,7 +133,7 @@ def there(place: Place, spark: SparkSession, tmp_path_factory: pytest.TempPathFa
 
 
 def run_to_the_end(chain: Chain, server: StoreServer) -> None:
-    """Run through faults as often as it takes."""
+    """Run, and repeat the run after faults, until it succeeds."""
     server.faults(fail=FAILING, every=EVERY, slow=0.02)
     for _ in range(5):
         try:
@@ -149,12 +149,12 @@ def run_to_the_end(chain: Chain, server: StoreServer) -> None:
 
 
 def be_killed_in_a_commit(chain: Chain, server: StoreServer, running: "subprocess.Popen[str]") -> None:
-    """Have a process run, which is killed (SIGKILL) when it has sent a commit, and before the store takes it."""
+    """Run a process that is killed (SIGKILL) after it has sent a commit, and before the store accepts it."""
     before = version_of(chain.lake.change_events)
     done = when_it_commits(server, before + 1, running.kill, "change_events/f")
     begin(running)
-    told = running.communicate(timeout=300)
-    assert running.returncode == -signal.SIGKILL, told
+    output = running.communicate(timeout=300)
+    assert running.returncode == -signal.SIGKILL, output
     done()
     assert version_of(chain.lake.change_events) == before + 1
     server.faults()
@@ -166,64 +166,64 @@ def version_of(table: LakeTable[Any]) -> int:
     return log.version
 
 
-def test_the_histories_are_those_of_a_local_folder(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
-    assert histories(there.lake) == local
-    counts = conserved(there.lake, there.feed)
+def test_the_histories_are_those_of_a_local_folder(remote: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
+    assert histories(remote.lake) == local
+    counts = conserved(remote.lake, remote.feed)
     assert (counts.records, counts.undecodable) == (sum(map(len, records())), 1)
-    assert len(there.history(ODD.table)) == 2
-    # Spark reads them where deltalake does.
-    assert there.lake.history("shop", ODD.table).read(there.lake.spark).count() == 2
+    assert len(remote.history(ODD.table)) == 2
+    # Spark and deltalake read the same folder.
+    assert remote.lake.history("shop", ODD.table).read(remote.lake.spark).count() == 2
 
 
 @pytest.mark.parametrize("place", OBJECT_STORES, indirect=True)
-def test_every_commit_was_written_only_if_absent(there: Chain, place: Place) -> None:
-    """Those of deltalake, and those of Spark, of the table with the renamed column."""
+def test_every_commit_was_written_only_if_absent(remote: Chain, place: Place) -> None:
+    """deltalake's commits, and Spark's of the table with the renamed column."""
     assert place.server
     commits = [r for r in place.server.requests if r.commits]
     assert {r.condition for r in commits} == {place.server.absent}
     assert {r.client for r in commits} == {"Hadoop", "deltalake"}
 
 
-def test_maintenance_and_rebuild(there: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
-    replaced = {each.table for each in rebuild_feed(there.lake, there.feed)}
+def test_maintenance_and_rebuild(remote: Chain, local: dict[str, list[dict[str, Any]]]) -> None:
+    replaced = {each.table for each in rebuild_feed(remote.lake, remote.feed)}
     assert replaced >= local.keys()
-    assert histories(there.lake) == local
-    files, path = there.lake.store.files(there.lake.place("rebuilding", "f"))
+    assert histories(remote.lake) == local
+    files, path = remote.lake.store.files(remote.lake.place("rebuilding", "f"))
     left = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
     assert [each.path for each in left if each.is_file] == []
-    small = there.lake.raw_records
+    small = remote.lake.raw_records
     assert len(small.files()) > 1
-    (done,) = (each for each in compact_tables(there.lake) if each.table == small.name)
+    (done,) = (each for each in compact_tables(remote.lake) if each.table == small.name)
     assert (done.added, len(small.files())) == (1, 1)
-    assert histories(there.lake) == local
+    assert histories(remote.lake) == local
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 @pytest.mark.extended
 def test_dagster_and_the_commands(
-    there: Chain,
+    remote: Chain,
     place: Place,
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The sensor, a run, the audit, and what people ask, by a feeds file that says how the store is reached."""
-    source = {"recorded": str(there.snapshots), "partitions": PARTITIONS}
+    """The sensor, a run, the audit and the commands get the store's settings from the feeds file."""
+    source = {"recorded": str(remote.snapshots), "partitions": PARTITIONS}
     feed = {"protocol": "canal-json", "tidb_extension": True, "source": source}
     (tmp_path / "feeds.yaml").write_text(yaml.safe_dump({"storage": place.storage, "feeds": {"f": feed}}))
     for name, value in {"FEEDS": tmp_path / "feeds.yaml", "LAKEHOUSE": place.root, "STATE": tmp_path / "state"}.items():
         monkeypatch.setenv(f"CDC_{name}", str(value))
     monkeypatch.setattr(SparkResource, "spark_session", spark)
     job = Job(tmp_path, spark)
-    news = job.loaded().resolve_sensor_def("new_records")
+    new_records = job.loaded().resolve_sensor_def("new_records")
 
     def asked() -> dict[str | None, str]:
-        answer = news(build_sensor_context(instance=job.instance))
+        answer = new_records(build_sensor_context(instance=job.instance))
         requests = answer.run_requests if isinstance(answer, SensorResult) else None
         return {r.job_name: r.tags["cdc/reason"] for r in requests or []}
 
-    there.add(records()[0], "0000.jsonl")  # once more: what others look at stays as it is
+    remote.add(records()[0], "0000.jsonl")  # sent once more, so the tables that other tests read stay the same
     assert asked() == {"cdc_pipeline_f": "1 files are new or have changed"}
     assert job.run("cdc_pipeline_f").success
     assert asked() == {}
@@ -246,7 +246,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def table(server: StoreServer, spark: SparkSession) -> Iterator[LakeTable[NumbersCursor]]:
-    """A table of the numbers 1 and 2; the server is without faults before and after."""
+    """A table of the numbers 1 and 2; the server has no faults before and after."""
     server.faults()
     path = f"{server.root}/numbers{next(_numbers)}"
     made = LakeTable(path, "numbers", NUMBERS, Logs(Store(server.settings, (path,))))
@@ -258,7 +258,7 @@ def table(server: StoreServer, spark: SparkSession) -> Iterator[LakeTable[Number
 def when_it_commits(
     server: StoreServer, version: int, act: Callable[[], object], table: str = ""
 ) -> Callable[[], None]:
-    """Do something when the request for a commit of this version is on its way: its driver has looked, and sent it."""
+    """Act when the request for a commit of this version is on its way: its driver has read the log and sent it."""
     return server.when_asked(f"{table}/_delta_log/{version:020}.json", act)
 
 
@@ -279,7 +279,7 @@ def double(table: LakeTable[NumbersCursor], spark: SparkSession, sequence: int) 
 def test_of_two_runs_at_the_same_step_the_later_writes_nothing(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor]
 ) -> None:
-    """One driver's commit is on its way while another makes the same step: by deltalake, and by Spark."""
+    """Another driver commits the step first, with deltalake or with Spark."""
     done = when_it_commits(server, 2, lambda: add(table, 3, 2))
     with pytest.raises(ConcurrentRunError, match="already committed step 2"):
         add(table, 4, 2)
@@ -295,7 +295,7 @@ def test_of_two_runs_at_the_same_step_the_later_writes_nothing(
 def test_what_another_driver_commits_beside_a_step_stays(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor]
 ) -> None:
-    """As maintenance does: the step takes the next number, and both are there."""
+    """Maintenance commits first: the step takes the next version, and both commits stay."""
 
     def set_property(n: int) -> None:
         log = table.log()
@@ -316,10 +316,10 @@ def test_what_another_driver_commits_beside_a_step_stays(
     [lambda table, spark: add(table, 20, 2), lambda t, s: double(t, s, 2)],
     ids=["add", "double"],
 )
-def test_a_commit_whose_answer_is_lost_is_there_once(
+def test_a_commit_whose_answer_is_lost_exists_once(
     server: StoreServer, spark: SparkSession, table: LakeTable[NumbersCursor], writer: Callable[..., None]
 ) -> None:
-    """The client sends it again, and is refused, as it is there: it is known as the run's own, by Spark and by deltalake."""
+    """The client repeats the request and is refused; deltalake and Spark recognise the commit as the run's own."""
     server.faults(lose=1)
     writer(table, spark)
     assert server.left("lose") == 0
@@ -332,8 +332,8 @@ def test_a_commit_whose_answer_is_lost_is_there_once(
 # --- other files
 
 
-def test_folders_and_files_are_found_however_they_were_made(server: StoreServer, spark: SparkSession) -> None:
-    """By Hadoop, which makes an object for a folder in some stores, and by pyarrow, which makes none."""
+def test_folders_and_files_are_listed_however_they_were_made(server: StoreServer, spark: SparkSession) -> None:
+    """Hadoop makes an object for a folder in some stores, pyarrow makes none."""
     root = f"{server.root}/found"
     store = Store(server.settings, (root,))
     files, path = store.files(root)
@@ -352,8 +352,8 @@ def test_folders_and_files_are_found_however_they_were_made(server: StoreServer,
         snapshot_files(f"{root}/none", store)
 
 
-def test_what_pyarrow_writes_while_requests_fail_is_there_whole(server: StoreServer) -> None:
-    """Google's client asks how far an upload has come when a request with its content has failed."""
+def test_what_pyarrow_writes_while_requests_fail_is_complete(server: StoreServer) -> None:
+    """Google's client asks for the state of an upload after a request with content failed."""
     root = f"{server.root}/whole"
     files, path = Store(server.settings, (root,)).files(root)
     server.faults(fail={"pyarrow": list(WAYS)}, every={"pyarrow": 4})
@@ -368,7 +368,7 @@ def test_what_pyarrow_writes_while_requests_fail_is_there_whole(server: StoreSer
             assert file.read() == content
 
 
-P = tso(1_000)  # where the dump was taken
+P = tso(1_000)  # the position of the dump
 SOURCES = {
     "dump/metadata": f"SHOW MASTER STATUS:\n\tLog: tidb-binlog\n\tPos: {P}\n\tGTID:\n",
     "dump/shop.orders-schema.sql": "CREATE TABLE `orders` (`id` bigint NOT NULL, `v` varchar(20), PRIMARY KEY (`id`));\n",
@@ -376,8 +376,8 @@ SOURCES = {
 }
 
 
-def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSession, tmp_path: Path) -> None:
-    """By a lakehouse in a local folder, so that nothing else is asked of the store."""
+def test_snapshots_claims_and_dumps_are_read_from_the_store(place: Place, spark: SparkSession, tmp_path: Path) -> None:
+    """The lakehouse is in a local folder, so that only the sources are in the store."""
     base = f"{place.root.rpartition('/')[0]}/sources"
     store = Store(Storage.model_validate(place.storage), (str(tmp_path / "lake"), base))
     stream, claimed = Stream(), Rows().insert(P + 2, 3, "kept elsewhere")
@@ -405,8 +405,8 @@ def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSes
         initial_load={"path": f"{base}/dump", "format": "dumpling-csv"},
     )
     chain.run()
-    found = [(r["id"], r["v"], r["_cdc_from_ts"] - P, r["_cdc_op"]) for r in chain.history()]
-    assert sorted(found) == [
+    rows = [(r["id"], r["v"], r["_cdc_from_ts"] - P, r["_cdc_op"]) for r in chain.history()]
+    assert sorted(rows) == [
         (1, "one", 0, "snapshot"),
         (2, "two", 0, "snapshot"),
         (2, "two again", 1, "update"),
@@ -414,10 +414,10 @@ def test_snapshots_claims_and_dumps_are_read_there(place: Place, spark: SparkSes
     ]
 
 
-# --- stores that do not know conditional writes
+# --- stores without conditional writes
 
 
-def test_a_store_that_replaces_what_is_there_is_refused(
+def test_a_store_that_replaces_existing_files_is_refused(
     server: StoreServer, spark: SparkSession, tmp_path: Path, table: LakeTable[NumbersCursor]
 ) -> None:
     server.faults(unconditional=True)
@@ -432,7 +432,7 @@ def test_a_store_that_replaces_what_is_there_is_refused(
     assert not chain.lake.raw_records.exists()
 
 
-def test_a_bucket_that_is_not_there_is_told(server: StoreServer, spark: SparkSession) -> None:
+def test_a_missing_bucket_is_reported(server: StoreServer, spark: SparkSession) -> None:
     root = f"{server.root.replace(BUCKET, 'nowhere')}/lake"
     with pytest.raises(LocationError, match=rf"^{re.escape(root)}: is not writable, .*{server.no_bucket}"):
         check_exclusive_writes(spark, root)

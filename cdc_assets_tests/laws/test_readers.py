@@ -1,6 +1,6 @@
-"""History tables as others read them, after each kind of DDL: Polars and deltalake give the rows that Spark gives.
+"""Read history tables with Polars and deltalake after each kind of DDL: they give the rows that Spark gives.
 
-Where a statement turns on a feature that one of them does not know, exactly that feature is on, and no other.
+If a statement turns on a feature that one of them cannot read, exactly this feature is on, and no other.
 """
 
 import re
@@ -43,13 +43,13 @@ from cdc_assets_tests.laws.mysql_model import (
 )
 from cdc_assets_tests.support import Chain, comparable, rows_of
 
-PLAIN, MAPPED, WIDENED = "plain", "mapped", "widened"  # as docs/schema-evolution.md calls them
+PLAIN, MAPPED, WIDENED = "plain", "mapped", "widened"  # the terms of docs/schema-evolution.md
 V, A, W = Column("v", varchar(80)), Column("a", INT), Column("w", varchar(10), default="it's new")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of statement: the name, and how the table can be read after it."""
+    """A kind of statement, and how the table can be read after it."""
 
     name: str
     readers: str
@@ -101,7 +101,7 @@ KINDS = [
 
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Lakehouse, list[TableReport]]:
-    """A table a kind: rows in one run, in the next the statement and a row after it."""
+    """The lakehouse after two runs: a table for each kind with rows, then the statement and a row after it."""
     model, encoder = Model(), TICDC["canal-json"]()
     for kind in KINDS:
         model.create(kind.name, [ID, V, not_null("a", INT), Column("d", DATE), Column("e", enum("x", "y"))])
@@ -141,9 +141,9 @@ def features(lake: Lakehouse, table: str) -> str:
 
 
 def by_deltalake(path: str) -> list[dict[str, Any]]:
-    """By its SQL, which knows deletion vectors."""
-    found = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
-    return comparable(pa.table(found.read_all()).to_pylist())
+    """Return the rows that deltalake's SQL reads, which supports deletion vectors."""
+    table_rows = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")
+    return comparable(pa.table(table_rows.read_all()).to_pylist())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -151,22 +151,22 @@ def by_deltalake(path: str) -> list[dict[str, Any]]:
 def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
     assert features(lake, kind.name) == kind.readers
     table = lake.history("shop", kind.name)
-    wanted = rows_of(table.read(lake.spark))
-    assert wanted
+    rows = rows_of(table.read(lake.spark))
+    assert rows
     if kind.readers == PLAIN:
-        assert comparable(pl.read_delta(table.path).to_dicts()) == wanted
+        assert comparable(pl.read_delta(table.path).to_dicts()) == rows
     else:
         with pytest.raises((DeltaError, pl.exceptions.PolarsError, OSError, NotImplementedError, ValueError)):
             pl.read_delta(table.path)
     if WIDENED not in kind.readers:
-        assert by_deltalake(table.path) == wanted
+        assert by_deltalake(table.path) == rows
     else:
         with pytest.raises(DeltaError, match=re.compile("typeWidening|type widening|unsupported", re.IGNORECASE)):
             by_deltalake(table.path)
 
 
 def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are marked as deleted in the files of a large table."""
+    """In a large table, rows are marked as deleted in its files."""
     for limit in ("REWRITTEN", "REWRITTEN_A_CHANGE"):
         monkeypatch.setattr(table_plan, limit, -1)  # any table is large
     model, encoder = Model(), TICDC["canal-json"]()
@@ -186,15 +186,15 @@ def test_read_after_a_merge(spark: SparkSession, tmp_path: Path, monkeypatch: py
         (report,) = chain.run().history
     assert (report.opened, report.closed) == (2, 2)
     table = chain.lake.history("shop", "t")
-    wanted, log = rows_of(table.read(spark)), table.log()
+    rows, log = rows_of(table.read(spark)), table.log()
     assert log is not None
-    assert (log.may_have_deletion_vectors, log.has_plain_files, len(wanted)) == (True, False, 5)
-    assert by_deltalake(table.path) == wanted
-    assert comparable(pl.read_delta(table.path).to_dicts()) == wanted
+    assert (log.may_have_deletion_vectors, log.has_plain_files, len(rows)) == (True, False, 5)
+    assert by_deltalake(table.path) == rows
+    assert comparable(pl.read_delta(table.path).to_dicts()) == rows
 
 
-# Of each table two rows are open when the statement comes.
-TOLD = {
+# Each table has two open rows when the statement comes.
+STATEMENT_RESULTS = {
     "add_column": ("no row is touched", 0),
     "add_with_default": ("b: 9.99 in open rows; w: it's new in open rows", 2),
     "drop_column": ("a: NULL from then on", 0),
@@ -207,6 +207,8 @@ TOLD = {
 }
 
 
-def test_what_a_statement_did_is_told(lived: tuple[Lakehouse, list[TableReport]]) -> None:
-    found = {r.table: [(re.sub(r"_\d+", "_N", s["done"]), s["versions"]) for s in r.statements] for r in lived[1]}
-    assert {name: found[name] for name in TOLD} == {name: [told] for name, told in TOLD.items()}
+def test_the_report_says_what_each_statement_did(lived: tuple[Lakehouse, list[TableReport]]) -> None:
+    results = {r.table: [(re.sub(r"_\d+", "_N", s["done"]), s["versions"]) for s in r.statements] for r in lived[1]}
+    assert {name: results[name] for name in STATEMENT_RESULTS} == {
+        name: [result] for name, result in STATEMENT_RESULTS.items()
+    }

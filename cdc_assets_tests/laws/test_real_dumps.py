@@ -1,4 +1,4 @@
-"""Dumps that the real tools took of recorded tables during their streams (`record_dumps`): read, loaded, gone on from.
+"""Read and load dumps that the real tools took of recorded tables (`record_dumps`), and go on with the streams.
 
 The expected values are the recorded truth, never the output of a tool or of this package.
 """
@@ -22,12 +22,12 @@ from cdc_assets.initial_load.rows import read_rows
 from cdc_assets.mysql_types.types import parse_type
 from cdc_assets.stores.storage import LOCAL
 from cdc_assets_tests.laws.test_dialects import TICDC, check_states, records_of, settings_of, take, ticdc_types, truth
-from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, there, types_of
+from cdc_assets_tests.record_dumps import DUMPS, ODD, POSITIONS, rows_at_position, types_of
 from cdc_assets_tests.support import Chain, Record, bytes_of
 
 pytestmark = pytest.mark.extended
 
-# Recorded dump -> its format, and the zone in which it prints TIMESTAMP: the server's own, or UTC.
+# Recorded dump -> its format, and the time zone of its TIMESTAMP values: the server's own, or UTC.
 RECORDED_DUMPS = {
     "dumpling-5.3.0/csv": ("dumpling-csv", "+09:00"),
     "dumpling-5.3.0/sql": ("dumpling-sql", "UTC"),
@@ -49,7 +49,7 @@ def read_table(spark: SparkSession, table: DumpedTable, dump_format: str, zone: 
 
 
 def parse_value(text: str | None, mysql_type: str, *, is_rounded: bool = False) -> Any:
-    """Return the value of a text, of the truth or of a dump; `is_rounded`: FLOAT has the six digits that MariaDB prints."""
+    """Return the value of a text of the truth or of a dump; `is_rounded`: FLOAT has MariaDB's six digits."""
     if text is None:
         return None
     base = mysql_type.partition("(")[0].partition(" ")[0]
@@ -74,7 +74,7 @@ def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession)
     types = types_of("types")["all_types"]
     rows, bad_lines = read_table(spark, table, dump_format, zone)
     assert bad_lines == []
-    expected = {r["id"]: r for r in there("types")["all_types"]}
+    expected = {r["id"]: r for r in rows_at_position("types")["all_types"]}
     assert len(expected) == 6
     assert sorted(r["id"] for r in rows) == sorted(expected)
     wrong = {
@@ -87,9 +87,9 @@ def test_every_value_is_read_as_the_truth_has_it(name: str, spark: SparkSession)
 
 
 @pytest.mark.parametrize("name", RECORDED_DUMPS)
-def test_tables_are_found_under_their_own_names(name: str) -> None:
+def test_dumped_tables_keep_their_names(name: str) -> None:
     dumped = find_dumped_tables(LOCAL, str(DUMPS / name), RECORDED_DUMPS[name][0])
-    tables = {table for scenario in POSITIONS for table in there(scenario)}
+    tables = {table for scenario in POSITIONS for table in rows_at_position(scenario)}
     assert dumped.keys() == {("shop", name) for name in tables | {ODD}}, "no view is a table"
     assert {t.damage for t in dumped.values()} == {""}
     assert all(t.files for t in dumped.values())
@@ -109,7 +109,7 @@ def load_of(folder: Path, dumps: Mapping[str, str]) -> dict[str, Any]:
     (folder / "none").mkdir()
     load: dict[str, Any] = {"path": str(folder / "none"), "format": "dumpling-sql", "tables": {}}
     for scenario, name in dumps.items():
-        for table in there(scenario):
+        for table in rows_at_position(scenario):
             own = {"path": str(DUMPS / name), "format": RECORDED_DUMPS[name][0], "position": POSITIONS[scenario]}
             load["tables"][f"shop.{table}"] = own
     return load
@@ -129,7 +129,7 @@ def records_after(records: list[Record], position: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("stream", STREAMS)
-def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
+def test_a_real_dump_and_the_recorded_stream_after_it_give_the_truth(
     stream: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     dumps = STREAMS[stream]
@@ -140,7 +140,7 @@ def test_from_a_real_dump_on_a_recorded_stream_gives_the_recorded_truth(
         made.add(records_after(records, POSITIONS[scenario]) if stream == "canal-json_ext" else records)
     report = made.run()
     loaded = {each.table: each.rows for each in report.release.loaded}
-    assert loaded == {table: len(rows) for scenario in dumps for table, rows in there(scenario).items()}
+    assert loaded == {table: len(rows) for scenario in dumps for table, rows in rows_at_position(scenario).items()}
     assert (report.release.covered == 0) == (stream == "canal-json_ext")
     assert report.release.late_unseen == 0
     assert report.types.wrong == []

@@ -1,4 +1,4 @@
-"""Simple Protocol: every recorded scenario in both encodings, cut into runs, and read from every place in the middle."""
+"""Run every recorded scenario of the Simple Protocol in both encodings, cut into runs, and from every offset on."""
 
 import json
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from cdc_assets_tests.support import Chain, Record, bytes_of, histories, read_li
 
 SCENARIOS = ["large", "nopk", "orders", "types", "tz"]
 KEYLESS = "nokey"
-# All of them in one feed, each in a topic of its own: their tables differ (nopk_raw has nopk's, and is another test's).
+# All scenarios are topics of one feed, as their tables differ; nopk_raw has the tables of nopk, and another test.
 TOGETHER = [*SCENARIOS, KEYLESS]
 
 
 def records_of(config: str) -> list[Record]:
-    """The scenarios side by side, as they would come in: the first records of each, then the next."""
+    """Return the first and the second records of the scenarios, side by side."""
     streams = [[r | {"topic": s} for r in read_lines(TICDC / config / s)] for s in TOGETHER]
     placed = [(n / len(stream), r) for stream in streams for n, r in enumerate(stream)]
     return [r for _, r in sorted(placed, key=lambda p: p[0])]
@@ -52,7 +52,7 @@ def test_every_record_is_accounted_for(json_in_one_run: Chain) -> None:
 def test_avro_in_two_runs_makes_the_histories_of_json_in_one(
     json_in_one_run: Chain, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The same events from both encodings, equal column by column, however they are cut into runs."""
+    """The histories of both encodings are equal, column by column."""
     made = Chain(spark, tmp_path, protocol="simple", encoding="avro", time_zone="Asia/Tokyo")
     records = records_of("simple-avro")
     for part in (records[: len(records) // 2], records[len(records) // 2 :]):
@@ -68,13 +68,13 @@ DEFAULTS = {"added": "2020-02-02 02:02:02"}  # of the column that the scenario a
 
 
 def renamed(line: Record, database: str) -> Record:
-    """A recorded JSON message of another database, in a topic of its own."""
+    """Return a recorded JSON message in another database and a topic of its own."""
     text = bytes_of(line).decode().replace('"shop"', json.dumps(database)).replace("`shop`", f"`{database}`")
     return record(text.encode(), line["partition"], line["offset"], topic=database) | {"timestamp": line["timestamp"]}
 
 
 def replayed(events: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """(from, to, row) of each version that the events of a table make, by hand: what was there before them is unknown."""
+    """Return (from, to, row) of each version that the events of a table make; the rows from before them are unknown."""
     versions: list[list[Any]] = []
     for event in events:
         for version in versions:
@@ -86,9 +86,9 @@ def replayed(events: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing wrong is released, and everything once the bootstrap has come.
+    """No wrong row is released, and every row is once the bootstrap has come.
 
-    The stream has one table, whose rows come under one schema, then under another, each brought once: each start is a
+    The stream has one table, whose rows come under one schema and then under another. Each start offset is a
     database of its own.
     """
     stream = read_lines(TICDC / "simple-json/tz")
@@ -101,14 +101,14 @@ def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
         made.add(renamed(line, f"from_{start}") for line in stream[start:])
     first = made.run().release
     conserved(made.lake, made.feed)
-    # Below the watermark, those before the ALTER know both schemas, those after it none.
+    # A feed that starts before the ALTER has both schemas, one that starts after it has none.
     behind = {start: [n for n in rows if n >= max(start, altered) and messages[n]["commitTs"] < watermark] for start in
               range(altered + 1, len(stream))}  # fmt: skip
     waiting = {(h.database, h.events, h.since) for h in first.holds}
     assert waiting == {(f"from_{s}", len(ns), messages[ns[0]]["commitTs"]) for s, ns in behind.items() if ns}
     assert {h.first["schema_version"] for h in first.holds} == {messages[altered]["tableSchema"]["version"]}
 
-    # Now the changefeed sends its bootstrap, and a watermark above everything.
+    # The changefeed sends its bootstrap, and a watermark above all events.
     late = [
         {
             "version": 1,
@@ -130,22 +130,22 @@ def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
     changes = [e for e in truth(TICDC, "tz", "events") if e["op"] != "ddl"]
     for start in range(len(stream)):
         sent = {(m["commitTs"], (m.get("data") or m["old"])["id"]) for m in messages[start:] if "schemaVersion" in m}
-        wanted = replayed(e for e in changes if (e["commit_ts"], str(e["key"]["id"])) in sent)
-        assert len(wanted) >= 1
+        expected = replayed(e for e in changes if (e["commit_ts"], str(e["key"]["id"])) in sent)
+        assert len(expected) >= 1
         got = made.history("tz_c_t", f"from_{start}")
-        for from_ts, to_ts, row in wanted:
-            there = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
-            # What starts behind the statement does not know the default.
-            assert any(row_same(row, r, types, zone="Asia/Tokyo", defaults=DEFAULTS) for r in there), (
+        for from_ts, to_ts, row in expected:
+            candidates = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
+            # A feed that starts after the statement does not know the default.
+            assert any(row_same(row, r, types, zone="Asia/Tokyo", defaults=DEFAULTS) for r in candidates), (
                 start,
                 row,
-                there,
+                candidates,
             )
-        assert len(got) == len(wanted)
+        assert len(got) == len(expected)
 
 
 def test_partitions_that_begin_at_different_places(spark: SparkSession, tmp_path: Path) -> None:
-    """Each beginning is a database of its own; what is sent of a key decides, wherever the other partitions begin."""
+    """Each start is a database of its own; a key's rows depend only on the records of the key."""
     stream = read_lines(TICDC / "simple-json/orders")
     partitions = [[r for r in stream if r["partition"] == p] for p in range(3)]
     beginnings = {"early": (0.1, 0.5, 0.9), "late": (0.95, 0.2, 0.6), "apart": (0.5, 0.0, 0.85)}
@@ -165,10 +165,12 @@ def test_partitions_that_begin_at_different_places(spark: SparkSession, tmp_path
     for name in beginnings:
         mark = report.watermarks[name]
         below = (e for e in changes if e["commit_ts"] < mark)
-        wanted = replayed(e for e in below if (e["commit_ts"], e["key"]["region"], e["key"]["order_id"]) in sent[name])
+        expected = replayed(
+            e for e in below if (e["commit_ts"], e["key"]["region"], e["key"]["order_id"]) in sent[name]
+        )
         got = made.history(place[1], name)
-        assert wanted
-        assert len(got) == len(wanted)
-        for from_ts, to_ts, row in wanted:
-            there = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
-            assert any(row_same(row, r, types) for r in there), (name, row, there)
+        assert expected
+        assert len(got) == len(expected)
+        for from_ts, to_ts, row in expected:
+            candidates = [r for r in got if (r["_cdc_from_ts"], r["_cdc_to_ts"]) == (from_ts, to_ts)]
+            assert any(row_same(row, r, types) for r in candidates), (name, row, candidates)

@@ -1,4 +1,4 @@
-"""MySQL's text of a value, as the truth files have it, held against the value of a history column: by hand, per type."""
+"""Compare MySQL's text of a value, as the truth files have it, with a history's value, by the tests' own rules."""
 
 import datetime as dt
 import json
@@ -20,7 +20,7 @@ def same(
     hexadecimal_bits: bool = False,
     double_decimals: bool = False,
 ) -> bool:
-    """Whether `value` is what the design's table of types makes of MySQL's text; zero dates are NULL."""
+    """Return whether a history's value is right for MySQL's text; zero dates are NULL."""
     base = column_type.replace("(", " ").split(" ", maxsplit=1)[0].lower()
     if text is None:
         return value is None
@@ -37,11 +37,11 @@ def same(
     if base == "bit" and hexadecimal_bits:
         return bool(int(text, 16) == int(value))
     if base == "float":
-        # The mysql client prints six digits, and so is off by up to half of the last; other truth has them all.
+        # The mysql client prints six digits, rounded; other truth files have all digits.
         exact = struct.unpack("f", struct.pack("f", float(text)))[0]
         return bool(exact == value or abs(exact - value) <= 5e-6 * abs(exact))
     if base == "double" and "," in column_type:
-        # DOUBLE(m,d) is printed with d digits, and held, and sent, in binary.
+        # DOUBLE(m,d) is printed with d digits, but stored and sent in binary.
         rounding = 10.0 ** -int(column_type.split(",")[1].rstrip(")")) / 2
         return bool(abs(float(text) - value) <= 5e-16 * abs(value) + rounding)
     if base == "double":
@@ -61,5 +61,5 @@ def same(
 
 
 def _time(text: str) -> tuple[bool, list[int], str]:
-    whole, _, fraction = text.lstrip("-").partition(".")
-    return text.startswith("-"), [int(part) for part in whole.split(":")], fraction.rstrip("0")
+    clock, _, fraction = text.lstrip("-").partition(".")
+    return text.startswith("-"), [int(part) for part in clock.split(":")], fraction.rstrip("0")

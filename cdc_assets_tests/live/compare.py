@@ -47,7 +47,7 @@ def compare_tables(
     """
     existing, not_compared = set(tables), set(exempt)
     histories = {name for name in pipeline.lake.histories() if name[0] in databases}
-    found = []
+    row_differences = []
     for name in sorted((existing | histories) - not_compared):
         text = _differs(pipeline, address, name) if name in existing & histories else None
         if name in histories - existing and (count := _open_rows(pipeline, name)):
@@ -55,9 +55,9 @@ def compare_tables(
         if name in existing - histories and (count := _source_rows(address, name)):
             text = f"the source has {count} rows, and there is no history"
         if text:
-            found.append(Difference(name, "rows", text))
+            row_differences.append(Difference(name, "rows", text))
     holds = {(hold.database, hold.table): hold for hold in list_holds(pipeline.lake)}
-    return found + [
+    return row_differences + [
         Difference(name, "hold", describe_hold(hold, FEED))
         for name, hold in holds.items()
         if name[0] in databases and name not in not_compared
@@ -70,7 +70,7 @@ def _differs(pipeline: Pipeline, address: ServerAddress, name: Name) -> str | No
     except SourceError as error:
         return str(error)
     missing = {
-        c: why for c, why in verification.not_compared.items() if not any(known in why for known in _INCOMPARABLE)
+        c: why for c, why in verification.not_compared.items() if not any(reason in why for reason in _INCOMPARABLE)
     }
     # The history of a table that was created anew has its columns from the first row on.
     is_empty = not verification.rows and not verification.source_rows
@@ -103,9 +103,9 @@ def text_of(check: AssetCheckEvaluation) -> str:
 def unexpected(checks: Iterable[AssetCheckEvaluation], allowed: Mapping[Name, set[str]]) -> list[Difference]:
     """Return the failing checks that nothing allows; a check of the feed may fail where it may for any table."""
     anywhere = set().union(*allowed.values())
-    found = {}
+    by_check = {}
     for check in checks:
         name = table_of(check)
         if check.check_name not in (allowed.get(name, set()) if name else anywhere):
-            found[name, check.check_name] = Difference(name, check.check_name, text_of(check))
-    return list(found.values())
+            by_check[name, check.check_name] = Difference(name, check.check_name, text_of(check))
+    return list(by_check.values())

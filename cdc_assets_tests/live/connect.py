@@ -11,7 +11,6 @@ from cdc_assets_tests.mariadb import PASSWORD, USER, MariaDB
 from cdc_assets_tests.ports import free_port
 
 PREFIX = "live"  # of the topics; the schema-change topic is named so
-TABLE_TOPICS = f"{PREFIX}[.].*"
 _JAR_LIST = Path(__file__).with_name("connect_jars.txt")
 _WORKER = {
     "bootstrap.servers": "{servers}",

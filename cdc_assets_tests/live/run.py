@@ -317,9 +317,9 @@ class Live:
             databases = [database + ending for database in DATABASES]
             with self.sessions.cursor() as cursor:
                 tables = read_tables(cursor, databases)
-            found = compare_tables(self.pipeline, self.address, databases, tables, ())
-            found += [d for d in unexpected(self.pipeline.failed, {}) if d.table and d.table[0] in databases]
-            failed.append(any(difference.kind in kinds for difference in found))
+            remaining = compare_tables(self.pipeline, self.address, databases, tables, ())
+            remaining += [d for d in unexpected(self.pipeline.failed, {}) if d.table and d.table[0] in databases]
+            failed.append(any(difference.kind in kinds for difference in remaining))
         return failed
 
 

@@ -63,12 +63,12 @@ class State:
 
     def pick(self, condition: Callable[[Table], bool] = lambda _: True, *, keyless: bool = False) -> Table | None:
         """Return a table that can be compared."""
-        found = [
+        free_names = [
             table
             for name, table in self.tables.items()
             if name[0] in DATABASES and name not in self.exempt and (table.key or keyless) and condition(table)
         ]
-        return self.rng.choice(found) if found else None
+        return self.rng.choice(free_names) if free_names else None
 
     def free_name(self, database: str | None = None) -> Name:
         """Return a name that no table has."""
@@ -406,8 +406,8 @@ def _convert(state: State) -> Step | None:
     clause = f"MODIFY {name} {redeclare(column, state.rng.choice(_CONVERTED[column.base]))}"
     if state.rng.random() < 0.3:
         # Few values, which more conversions allow.
-        few = f"UPDATE {table.sql} SET {name} = {state.rng.choice(['1', '0', 'DEFAULT'])}"
-        return Step((_OTHER,), (table.name,), (Statement(few), Statement(f"ALTER TABLE {table.sql} {clause}")))
+        update = f"UPDATE {table.sql} SET {name} = {state.rng.choice(['1', '0', 'DEFAULT'])}"
+        return Step((_OTHER,), (table.name,), (Statement(update), Statement(f"ALTER TABLE {table.sql} {clause}")))
     return _alter(state, table, clause, row=_OTHER)
 
 
@@ -839,6 +839,6 @@ def _other_case(state: State) -> Step | None:
     return _alter(state, table, f"drop column {quoted(column.name.swapcase())}", row=row)
 
 
-def choose_production(rng: random.Random, carried_out: Mapping[str, int]) -> Production:
+def choose_production(rng: random.Random, times_used: Mapping[str, int]) -> Production:
     """Return a production by chance: the less often a production was carried out, the likelier it is."""
-    return rng.choices(PRODUCTIONS, [1 / (1 + carried_out[production.row]) for production in PRODUCTIONS])[0]
+    return rng.choices(PRODUCTIONS, [1 / (1 + times_used[production.row]) for production in PRODUCTIONS])[0]

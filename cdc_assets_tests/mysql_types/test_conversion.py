@@ -637,7 +637,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("old", "new"), UNKNOWN)
-def test_conversions_without_a_rule_in_the_manual_are_not_known(spark: SparkSession, old: str, new: str) -> None:
+def test_conversions_without_a_rule_in_the_manual_are_unknown(spark: SparkSession, old: str, new: str) -> None:
     was, becomes = parse_type(old), parse_type(new)
     assert converted(F.lit(None).cast(spark_type(was)), was, becomes, spark_type(becomes), "UTC", of_tidb=True) is None
 

@@ -1,4 +1,4 @@
-"""Decisions about held DDL statements: to apply one goes by what the stage `table_schemas` has read, and by no SQL."""
+"""Decide about held DDL statements: `apply` uses what the stage `table_schemas` has read, not the SQL."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def never() -> SparkSession:
 
 
 def lake_with_held(folder: Path, *, actions: str | None, error: str | None) -> Lakehouse:
-    """Return a lakehouse in which the table orders waits at TEXT, of which `table_schemas` has these actions and error."""
+    """Return a lakehouse whose table orders waits at the statement TEXT, with these actions and this error."""
     lake = Lakehouse(never, str(folder), "f")
     row: dict[str, Any] = dict.fromkeys(TABLE_SCHEMAS.columns.names)
     row |= {"commit_ts": 7, "default_database": "shop", "ddl_statement": TEXT, "actions": actions, "error": error}
@@ -45,14 +45,14 @@ def lake_with_held(folder: Path, *, actions: str | None, error: str | None) -> L
         pytest.param(None, None, id="its message carries the table, so its text does not matter"),
     ],
 )
-def test_what_was_understood_can_be_applied(tmp_path: Path, actions: str | None, error: str | None) -> None:
+def test_a_statement_that_is_understood_can_be_applied(tmp_path: Path, actions: str | None, error: str | None) -> None:
     lake = lake_with_held(tmp_path, actions=actions, error=error)
     record_decision(lake, ID, Decision(DecisionVerdict.APPLY))
     assert lake.read_decisions() == {ID: Decision(DecisionVerdict.APPLY)}
 
 
-def test_what_was_not_understood_cannot_be_applied(tmp_path: Path) -> None:
-    """The text alone can be read; which table it means was not known."""
+def test_a_statement_without_a_certain_table_cannot_be_applied(tmp_path: Path) -> None:
+    """The text can be read, but the table that it means is not known."""
     lake = lake_with_held(tmp_path, actions=None, error="the database of orders is not known")
     with pytest.raises(OperationError, match=r"cannot be read: .*the database of orders is not known"):
         record_decision(lake, ID, Decision(DecisionVerdict.APPLY))

@@ -1,4 +1,4 @@
-"""`cdc-assets inspect` and `init`: topics of every recorded encoder, mixed and broken topics, from a folder and a broker."""
+"""Run `cdc-assets inspect` and `init` on topics of every recorded encoder, and on mixed and broken topics."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ from cdc_assets_tests.registry import CONFLUENT, NATIVE, SET, recorded_answers, 
 from cdc_assets_tests.support import RECORDED, Record, read_lines
 
 CLAIMS = "file:///srv/claims/out/public/claimcheck-files"
-# As the senders were set up when they were recorded: recorded/README.md.
+# The settings of the senders when they were recorded: recorded/README.md.
 SETTINGS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "canal-json": ("canal-json", {"tidb_extension": False}, set()),
     "canal-json_ext": ("canal-json", {"tidb_extension": True}, set()),
@@ -71,7 +71,7 @@ Lines = list[Record]
 
 
 def folder_of(configuration: str, into: Path) -> Path:
-    """A folder with all snapshots of one encoder's configuration; topics of different scenarios get different names."""
+    """Return a folder with all snapshots of one encoder's configuration, each scenario in topics of its own."""
     (recorded,) = RECORDED.glob(f"*/{configuration}")
     into.mkdir()
     for stream in sorted({path.name.partition(".")[0] for path in recorded.iterdir()}):
@@ -111,7 +111,7 @@ def test_messages_without_a_schema_ask_for_the_connectors_settings(
 
 
 def test_tables_keys_types_and_watermarks(tmp_path: Path) -> None:
-    """Of the recorded stream `orders`: the watermark and the columns as the recording's README and its DDL have them."""
+    """The expected watermark and columns are those of recorded/README.md and of the recorded DDL."""
     for configuration, types in (
         ("canal-json_ext", {"id": "bigint"}),
         ("open-protocol", {"id": "bigint"}),
@@ -126,7 +126,7 @@ def test_tables_keys_types_and_watermarks(tmp_path: Path) -> None:
         assert all(report.watermarks for report in reports if "watermark" in report.kinds)
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_missing_topics_and_settings_are_reported(tmp_path: Path) -> None:
     folder = folder_of("dbz195-schemas", tmp_path / "recorded")
     reports = inspect_topics(sample_folder(folder, 100, (), r"customers\..*dbz_shop\.customers"))
     (problem,) = [p for report in reports for p in report.problems if "schema-change topic" in p.problem]
@@ -135,7 +135,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     assert any("enable-tidb-extension=true" in p.advice for p in plain.problems)
 
 
-def test_partial_row_images_are_told() -> None:
+def test_partial_row_images_are_reported() -> None:
     case = Path(__file__).parents[1] / "cases" / "canal_minimal"
     reports = inspect_topics(sample_folder(case / "snapshots", 100, (), None)) if (case / "snapshots").is_dir() else []
     records = [sampled(line) for path in sorted(case.rglob("*.jsonl")) for line in lines_of(path)]
@@ -176,7 +176,7 @@ def cut(value: bytes, rng: random.Random) -> bytes:
 
 
 def mixed(rng: random.Random, number: int) -> tuple[list[SampledRecord], bool]:
-    """Records of one topic in which something is wrong, and whether the protocol can still be told."""
+    """Return records of one topic in which something is wrong, and whether the protocol can still be recognised."""
     streams = rng.sample(BASES, 2)
     first, second = (read_lines(RECORDED / "ticdc" / stream)[:20] for stream in streams)
     records = [r for r in map(sampled, first) if r is not None]
@@ -196,12 +196,12 @@ def mixed(rng: random.Random, number: int) -> tuple[list[SampledRecord], bool]:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_wrong_and_mixed_topics_are_told_and_never_guessed(block: int) -> None:
+def test_wrong_and_mixed_topics_are_reported_and_never_guessed(block: int) -> None:
     rng = random.Random(block)
     for number in range(50):
-        records, is_known = mixed(rng, number)
+        records, is_recognised = mixed(rng, number)
         (report,) = inspect_topics([TopicSample("t", 3, tuple(records))])
-        assert (report.protocol is not None) == is_known, (block, number)
+        assert (report.protocol is not None) == is_recognised, (block, number)
         assert bool(report.protocol) or any("several kinds" in p.problem for p in report.problems), (block, number)
 
 
@@ -355,13 +355,13 @@ def test_topics_of_a_broker(
     sent(broker, f"{topic}-dbz", read_lines(RECORDED / "mysql/dbz195-noschemas-tx/customers"))
     asked = ["--kafka", broker.servers, "--topic-pattern", f"{topic}-.*"]
     assert cli.main(["inspect", *asked, "--records", "40", "--json"]) == 0
-    found = {each["topic"]: each for each in json.loads(capsys.readouterr().out)["topics"]}
-    assert {name: (each["protocol"], each["settings"]) for name, each in found.items()} == {
+    topics = {each["topic"]: each for each in json.loads(capsys.readouterr().out)["topics"]}
+    assert {name: (each["protocol"], each["settings"]) for name, each in topics.items()} == {
         f"{topic}-canal": ("canal-json", {"tidb_extension": True}),
         f"{topic}-avro": ("simple", {"encoding": "avro"}),
         f"{topic}-dbz": ("debezium", {}),
     }
-    assert all(each["records"] == 40 * each["partitions"] for name, each in found.items() if name.endswith("canal"))
+    assert all(each["records"] == 40 * each["partitions"] for name, each in topics.items() if name.endswith("canal"))
     monkeypatch.chdir(tmp_path)
     assert cli.main(["init", *asked]) == 0
     feeds = load_feeds(tmp_path / "feeds.yaml").feeds

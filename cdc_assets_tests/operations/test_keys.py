@@ -1,4 +1,4 @@
-"""Which key a table has, by the rows and the statements that came."""
+"""Find the key of a table from its rows and statements."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Maintenance and rebuild: the tables hold what they held, and the next run goes on from there."""
+"""Run maintenance and rebuilds: the tables keep their content, and the next run goes on from there."""
 
 import json
 import os
@@ -60,28 +60,30 @@ def sound(it: Chain) -> None:
 
 
 def cursors(it: Chain) -> dict[str, Any]:
-    """What the next run of each stage goes on from."""
-    found: dict[str, Any] = {table.name: table.cursor() for table in list_tables(it.lake)}
-    return found | {it.lake.raw_records.name: cursor_to_continue(it.lake.raw_records)}
+    """Return the position from which the next run of each stage goes on."""
+    table_cursors: dict[str, Any] = {table.name: table.cursor() for table in list_tables(it.lake)}
+    return table_cursors | {it.lake.raw_records.name: cursor_to_continue(it.lake.raw_records)}
 
 
 def numberless(it: Chain) -> dict[str, list[Any]]:
-    """Everything but the numbers of the releases, which a rebuild gives anew, and what several of them say again."""
-    found: dict[str, list[Any]] = {}
+    """Return all rows without the numbers of releases, which a rebuild gives again; repeated layouts count once."""
+    rows_by_table: dict[str, list[Any]] = {}
     for name, rows in contents(it.lake).items():
         drop = {"release"} | ({"batch"} if name.startswith("quarantine/") else set())
         kept = [r for r in rows if r.get("kind") != "layout"]
         if name.startswith("type_observations/"):
             kept = observations(rows)
-        found[name] = sorted(({k: v for k, v in r.items() if k not in drop} for r in kept), key=repr)
+        rows_by_table[name] = sorted(({k: v for k, v in r.items() if k not in drop} for r in kept), key=repr)
         if name.startswith("released_changes/"):
-            told = ("database", "table", "layout_id", "layout", "key_columns")
-            found["layouts"] = sorted({repr([r[c] for c in told]) for r in rows if r["kind"] == "layout"})
-    return found
+            layout_columns = ("database", "table", "layout_id", "layout", "key_columns")
+            rows_by_table["layouts"] = sorted(
+                {repr([r[c] for c in layout_columns]) for r in rows if r["kind"] == "layout"}
+            )
+    return rows_by_table
 
 
 def observations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each different one, with all its events."""
+    """Return each different observation, with all its events."""
     seen = {"events", "batch", "first_batch", "first", "last", "sample_value"}
     counts = Counter[str]()
     for r in rows:
@@ -91,7 +93,7 @@ def observations(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def first_half(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    """A feed after the first half of the stream, in two runs, with records that cannot be decoded: not to be changed."""
+    """A feed after the first half of the stream, in two runs, with bad records; tests do not change it."""
     first, _ = short_stream()
     it = Chain(spark, tmp_path_factory.mktemp("halves"), partitions=PARTITIONS)
     it.add(first[:7])
@@ -105,7 +107,7 @@ def first_half(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def halves(first_half: Chain, tmp_path: Path) -> tuple[Chain, list[Any]]:
-    """That feed, for a test that changes it; and the second half."""
+    """A copy of the feed, for a test that changes it, and the second half of the stream."""
     return first_half.copy(tmp_path / "halves"), short_stream()[1]
 
 
@@ -114,12 +116,12 @@ def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]
     before, stood, versions = contents(it.lake), cursors(it), delta_versions(it.lake)
     done = {c.table: c for c in compact_tables(it.lake)}
     assert done.keys() == before.keys()
-    # Of one file there is nothing to be made.
+    # A table of one file is not compacted.
     assert delta_versions(it.lake) == {name: versions[name] + (done[name].removed > 0) for name in versions}
     assert done["raw_records/f"].removed >= 2
     assert done["raw_records/f"].added == 1
     versions = delta_versions(it.lake)
-    # As a run leaves that died before its commit, a week ago and now.
+    # Files of a run that died before its commit: one from a week ago, one from now.
     orders = Path(it.lake.history("shop", "orders").path)
     for folder, hours in (("old", 169), ("new", 167)):
         (orders / folder).mkdir()
@@ -129,7 +131,7 @@ def test_maintenance_changes_no_row_and_no_cursor(halves: tuple[Chain, list[Any]
     assert [path.parent.name for path in orders.rglob("part-0.parquet") if not path.stat().st_size] == ["new"]
     assert contents(it.lake) == before
     assert cursors(it) == stood
-    # Its commits carry the cursor, so that the log may forget those before; other tables have nothing to be removed.
+    # Each commit has the cursor, so older ones may leave the log; the other tables have nothing to delete.
     newest = next(it.lake.history("shop", "orders").log().commits())
     assert newest.operation == "VACUUM END"
     assert read_note(newest.note) is not None
@@ -178,15 +180,15 @@ def test_a_rebuild_gives_the_same_and_the_next_run_goes_on(
 
 
 def test_what_a_rebuild_would_change(halves: tuple[Chain, list[Any]]) -> None:
-    """Of a history that was changed by hand: told, and nothing else is done."""
+    """A history was changed by hand: the check reports it and changes nothing."""
     it, _ = halves
     change(it.lake.history("shop", "orders"), "v = 'one'", v="'by hand'")
     before, stood = contents(it.lake), cursors(it)
-    ((name, found),) = rebuilding.compare_with_rebuild(it.lake, it.feed)
+    ((name, difference),) = rebuilding.compare_with_rebuild(it.lake, it.feed)
     assert name == "shop.orders"
-    assert found is not None
-    assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 0, 1, {"v": 1})
-    assert found.samples == [SampleRow("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
+    assert difference is not None
+    assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (0, 0, 1, {"v": 1})
+    assert difference.samples == [SampleRow("update", '["3"]', {"v": "by hand"}, {"v": "one"})]
     assert (contents(it.lake), cursors(it)) == (before, stood)
     assert list(Path(it.lake.root, "rebuilding/f").iterdir()) == []
 
@@ -199,17 +201,17 @@ def test_the_check_fails_if_a_rebuild_would_change_anything() -> None:
         _fail_if_changed(build_op_context(), compared)
 
 
-def test_there_is_nothing_to_rebuild_yet(chain: Callable[..., Chain]) -> None:
+def test_an_empty_feed_has_nothing_to_rebuild(chain: Callable[..., Chain]) -> None:
     it = chain()
     with pytest.raises(OperationError, match="has no records yet"):
         list(rebuild_feed(it.lake, it.feed))
 
 
 @pytest.mark.extended
-def test_what_decodes_after_an_update_takes_its_place_unless_its_table_has_moved_past_it(
+def test_a_replayed_record_takes_its_place_unless_its_table_is_past_it(
     chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An update of the decoder that reads what today's cannot: messages that begin with two braces."""
+    """An updated decoder reads what today's cannot: messages that begin with two braces."""
     it, rows = chain(partitions=1), Rows()
     stream = Stream(1)
 
@@ -250,14 +252,14 @@ def test_what_decodes_after_an_update_takes_its_place_unless_its_table_has_moved
     ]
     again = replay_quarantine(it.lake, it.feed)
     assert (again.tried, again.replayed, len(again.passed)) == (2, 0, 1)
-    # In the rebuilt tables it is in its place.
+    # In the rebuilt tables the record is in its place.
     list(rebuild_feed(it.lake, it.feed))
     assert [v["id"] for v in it.versions()] == [1, 2, 3, 2]
     assert [q["offset"] for q in it.quarantine()] == [5]
 
 
-def test_old_raw_records_go_when_they_are_released(client: Client, feeding: Feeding, topic: str) -> None:
-    """Batch by batch, from the oldest: not the one with a pending event, and none that is young."""
+def test_old_raw_records_are_deleted_when_they_are_released(client: Client, feeding: Feeding, topic: str) -> None:
+    """The oldest batches are deleted first; a batch with a pending event and a recent one stay."""
     client.create(topic)
     it, rows = feeding(topic), Rows()
 
@@ -299,12 +301,12 @@ def test_records_of_files_are_not_deleted(halves: tuple[Chain, list[Any]]) -> No
 
 
 def at(day: int) -> datetime:
-    """A day, counted from that of `tso(0)`."""
+    """Return a day, counted from that of `tso(0)`."""
     return datetime(2023, 11, 14, tzinfo=UTC) + timedelta(days=day)
 
 
 class Days:
-    """A feed that gets a file and runs once a day; commit_ts and Kafka's times go with the days."""
+    """A feed that gets a file and runs once a day; commit_ts and Kafka times follow the days."""
 
     def __init__(self, it: Chain) -> None:
         self.it, self.stream, self.sent = it, Stream(1), 0
@@ -313,7 +315,7 @@ class Days:
         return tso(int(at(day).timestamp() * 1000) - 1_700_000_000_000 + second * 1000)
 
     def add(self, day: int) -> None:
-        """Put what the stream has got since the last time into a file."""
+        """Write what the stream has got since the last time into a file."""
         new, self.sent = self.stream.records[self.sent :], len(self.stream.records)
         self.it.add([r | {"timestamp": int(at(day).timestamp() * 1000)} for r in new])
 
@@ -323,20 +325,20 @@ class Days:
         return self.it.run()
 
     def batches(self) -> dict[str, set[int]]:
-        """The batches that change_events holds of each kind."""
-        found: dict[str, set[int]] = {}
+        """Return the batches that change_events holds of each kind."""
+        by_kind: dict[str, set[int]] = {}
         for r in rows_in(self.it.lake.change_events, self.it.lake.spark):
-            found.setdefault(r["kind"], set()).add(r["batch"])
-        return found
+            by_kind.setdefault(r["kind"], set()).add(r["batch"])
+        return by_kind
 
     def releases(self) -> set[int]:
-        """The releases that released_changes holds, layouts included."""
+        """Return the releases that released_changes holds, layouts included."""
         return {r["release"] for r in rows_in(self.it.lake.released_changes, self.it.lake.spark)}
 
 
 @pytest.mark.extended
-def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., Chain]) -> None:
-    """Batch by batch, release by release; the histories and the counts go on as if nothing had gone."""
+def test_old_events_and_changes_are_deleted_when_nothing_needs_them(chain: Callable[..., Chain]) -> None:
+    """Batches and releases are deleted one by one; the histories and the counts stay the same."""
     it, undisturbed, rows = chain(partitions=1), chain(partitions=1), Rows()
     days = Days(it)
     for day in range(1, 6):
@@ -365,7 +367,7 @@ def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., 
     assert it.lake.released_changes.cursor().totals == totals
     assert it.run().history == []
 
-    # The event that is pending holds its batch; what was released goes.
+    # The batch of a pending event stays; released events are deleted.
     assert trim_events(it.lake, it.feed, at(20)) == 3
     assert days.batches() == {"row": {4, 5}, "watermark": {4, 5}, "undecodable": every}
     assert trim_changes(it.lake, at(20)) == 3
@@ -384,7 +386,7 @@ def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., 
         (undisturbed.snapshots / file.name).write_bytes(file.read_bytes())
     undisturbed.run()
     assert histories(it.lake) == histories(undisturbed.lake)
-    # The records are all there.
+    # All records are kept.
     list(rebuild_feed(it.lake, it.feed))
     sound(it)
     assert histories(it.lake) == histories(undisturbed.lake)
@@ -393,8 +395,8 @@ def test_old_events_and_changes_go_when_nothing_needs_them(chain: Callable[..., 
 
 
 @pytest.mark.extended
-def test_what_a_stage_has_not_done_with_stays(chain: Callable[..., Chain]) -> None:
-    """A batch that is decoded and not released; a release that a history has not applied; a statement that is ahead."""
+def test_input_that_a_stage_still_needs_stays(chain: Callable[..., Chain]) -> None:
+    """A batch that is not released, a release that a history has not applied, and a statement ahead of its rows."""
     it, rows = chain(partitions=1), Rows()
     days = Days(it)
     days.stream.send(rows.insert(days.ts(1, 1), 1, "v"))
@@ -421,20 +423,20 @@ def test_what_a_stage_has_not_done_with_stays(chain: Callable[..., Chain]) -> No
     assert sorted(v["id"] for v in it.versions()) == [1, 2]
 
 
-def test_what_is_held_stays(chain: Callable[..., Chain]) -> None:
-    """The events of a table whose schema has not come, and all that came with and after them."""
+def test_events_of_a_blocked_table_stay(chain: Callable[..., Chain]) -> None:
+    """The schema of the table has not come; all events of its batch and of later ones stay."""
     it = chain(protocol="simple", partitions=1)
-    days, late, known = Days(it), Table("late", version=2, table_id=12), Table("known", version=1, table_id=11)
+    days, late, earlier = Days(it), Table("late", version=2, table_id=12), Table("known", version=1, table_id=11)
 
     def send(message: dict[str, Any]) -> None:
         days.stream.send(json.dumps(message).encode())
 
     for day in (1, 2, 3):
         if day == 1:
-            send(known.bootstrap())
+            send(earlier.bootstrap())
         if day == 2:
             send(late.insert(days.ts(2, 1), 1, "held"))
-        send(known.insert(days.ts(day, 1), day, "v"))
+        send(earlier.insert(days.ts(day, 1), day, "v"))
         send(simple_watermark(days.ts(day, 2)))
         days.run(day)
     assert trim_events(it.lake, it.feed, at(20)) == 3
@@ -449,7 +451,7 @@ def test_what_is_held_stays(chain: Callable[..., Chain]) -> None:
 
 
 @pytest.mark.extended
-def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callable[..., Chain]) -> None:
+def test_without_watermarks_duplicates_are_recognised_within_the_retention(chain: Callable[..., Chain]) -> None:
     it, rows = chain(tidb_extension=False), Rows()
     days = Days(it)
 
@@ -471,11 +473,11 @@ def test_without_watermarks_repeats_are_told_within_the_retention(chain: Callabl
     sound(it)
 
 
-def test_where_markers_tell_of_transactions_their_events_stay(chain: Callable[..., Chain]) -> None:
-    """A connector that starts again may repeat a part of any of them."""
+def test_events_of_feeds_with_transaction_markers_stay(chain: Callable[..., Chain]) -> None:
+    """A connector that starts again may repeat a part of any transaction."""
     it = chain(protocol="debezium")
-    whole = transactions()
-    it.add(whole)
+    transaction_records = transactions()
+    it.add(transaction_records)
     it.run()
     before = Counter(r["kind"] for r in rows_in(it.lake.change_events, it.lake.spark))
     assert before.keys() == {"row", "transaction"}

@@ -1,4 +1,4 @@
-"""What a feed is asked: its tables as of a position, what changed, why a row looks so. One small feed, run once."""
+"""Ask a feed for its tables as of a position, for changes, and why a row looks so. One small feed, run once."""
 
 import json
 import os
@@ -75,7 +75,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The feed: not to be changed."""
+    """The feed; tests do not change it."""
     return live(spark, tmp_path_factory.mktemp("lived"))
 
 
@@ -87,7 +87,7 @@ def table(lived: Lived, name: str = "orders") -> read.Table[Any]:
 
 
 def held_at(position: int) -> list[dict[str, Any]]:
-    """The rows of shop.orders as of a position, by hand."""
+    """Return the rows of shop.orders as of a position, by hand."""
     rows = HELD[max((p for p in HELD if tso(p) <= position), default=1)]
     named = [dict(zip(("id", "v", "d", "w"), (key, *row), strict=True)) for key, row in rows.items()]
     return comparable(r | {"d": None if r["d"] is None else date.fromisoformat(r["d"])} for r in named)
@@ -101,13 +101,13 @@ def test_as_of_every_position(lived: Lived) -> None:
     assert comparable(orders.as_of(tso(8), ["w", "id"]).to_pylist()) == [{"w": None, "id": 2}, {"w": 7, "id": 3}]
 
 
-def test_a_column_that_is_not_there(lived: Lived) -> None:
+def test_a_missing_column(lived: Lived) -> None:
     with pytest.raises(ValueError, match=r"There is no column x\. The columns are: _cdc_key, .*, id, v, d, w\.$"):
         table(lived).current(["id", "x"])
 
 
 def test_a_time_is_a_position(lived: Lived) -> None:
-    """Of several commits in one millisecond, as of its time all have happened."""
+    """If a millisecond has several commits, all of them have happened at its time."""
     eighth = datetime(2023, 11, 14, 22, 13, 20, 8_000, tzinfo=UTC)
     assert [parse_position(t) for t in (eighth, "2023-11-14T23:13:20.008999+01:00", "2023-11-14T22:13:20.008")] == [
         tso(9) - 1
@@ -119,7 +119,7 @@ def test_a_time_is_a_position(lived: Lived) -> None:
 
 
 def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
-    """From one to a later one; and each at the commit_ts at which it happened."""
+    """The changes between two positions, each at its own commit_ts."""
     orders = table(lived)
     for start in (0, 2, 5, 7, 11):
         for end in (end for end in (2, 5, 6, 8, 12) if end >= start):
@@ -131,8 +131,8 @@ def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
                 if made["after"] is not None:
                     rows.append(json.dumps(made["after"], default=str, sort_keys=True))
             assert sorted(rows) == sorted(json.dumps(r, default=str, sort_keys=True) for r in held_at(tso(end)))
-    told = [(c["commit_ts"], c["op"], c["key"]) for c in orders.changes_between(tso(0)).to_pylist()]
-    assert told == [
+    seen = [(c["commit_ts"], c["op"], c["key"]) for c in orders.changes_between(tso(0)).to_pylist()]
+    assert seen == [
         (tso(2), "insert", '["1"]'),
         (tso(3), "insert", '["2"]'),
         (tso(5), "update", '["2"]'),
@@ -144,8 +144,8 @@ def test_changes_lead_from_one_position_to_another(lived: Lived) -> None:
     ]
 
 
-def test_of_equal_rows_one_goes(lived: Lived) -> None:
-    """In a table without a key."""
+def test_a_delete_removes_one_of_equal_rows(lived: Lived) -> None:
+    """The table has no key."""
     logs = table(lived, "logs")
     assert [(c["commit_ts"], c["op"]) for c in logs.changes_between(0).to_pylist()] == [
         (tso(3), "insert"),
@@ -156,7 +156,7 @@ def test_of_equal_rows_one_goes(lived: Lived) -> None:
 
 
 def test_how_far_a_table_is_final(lived: Lived) -> None:
-    """The lower of the partitions' watermarks; and of a table that waits for a person, where it waits."""
+    """The lower of the partitions' watermarks; for a blocked table, the position of its hold."""
     orders, ledger = table(lived).final(), table(lived, "ledger").final()
     assert orders.position == tso(RELEASED) - 1
     assert orders.reason == "watermark of topic shop_changes"
@@ -186,7 +186,7 @@ def test_a_widened_table_needs_spark(lived: Lived, spark: SparkSession) -> None:
     assert [(r.id, r.n) for r in wide.current().collect()] == [(1, 5_000_000_000)]
 
 
-def test_a_table_that_is_not_there(lived: Lived) -> None:
+def test_a_missing_table(lived: Lived) -> None:
     with pytest.raises(
         read.NoTableError, match=r"shop.order: feed shop has no such history table. It has: shop.ended,"
     ):
@@ -204,7 +204,7 @@ def life(
     records: bool = False,
     lake: Lakehouse | None = None,
 ) -> RowLife:
-    """Told without a JVM."""
+    """Return what `why` says about a row, without a JVM."""
     return explain_row(lake or without_spark(lived), lived.it.feed, f"shop.{of}", key, at, with_messages=records)
 
 
@@ -216,8 +216,8 @@ def without_spark(lived: Lived) -> Lakehouse:
     return replace(lived.it.lake, session=no_session)
 
 
-def told(explanation: RowLife) -> list[tuple[int, str, str, tuple[int, int] | None]]:
-    """Each step: commit_ts, fate, op, and partition and offset."""
+def list_steps(explanation: RowLife) -> list[tuple[int, str, str, tuple[int, int] | None]]:
+    """Return each step: commit_ts, fate, op, and partition and offset."""
     return [
         (s.commit_ts, str(s.fate), s.op, (s.record.partition, s.record.offset) if s.record else None)
         for s in explanation.steps
@@ -230,15 +230,15 @@ def at(lived: Lived, name: str) -> tuple[int, int]:
 
 
 def test_a_life_newest_first(lived: Lived) -> None:
-    found = life(lived, "2")
-    assert told(found) == [
+    row_life = life(lived, "2")
+    assert list_steps(row_life) == [
         (tso(11), "end", "delete", at(lived, "delete 2")),
         (tso(5), "duplicate", "update", at(lived, "late repeat")),
         (tso(5), "version", "update", at(lived, "update 2")),
         (tso(3), "version", "insert", at(lived, "insert 2")),
     ]
-    assert found.verdict == f"The row is not there: delete at {tso(11)} (2023-11-14 22:13:20.011 UTC)."
-    end, repeat, update, insert = found.steps
+    assert row_life.verdict == f"The row is not there: delete at {tso(11)} (2023-11-14 22:13:20.011 UTC)."
+    end, repeat, update, insert = row_life.steps
     assert (
         repeat.reason == f"It repeats shop_changes partition 1 offset {at(lived, 'update 2')[1]}, which was released."
     )
@@ -267,49 +267,53 @@ def test_a_life_newest_first(lived: Lived) -> None:
     assert newest == RUN, "histories are written in threads of their own"
 
 
-def test_what_it_was_at_a_position(lived: Lived) -> None:
-    found = life(lived, "2", at=tso(7))
-    assert [(t[0], t[1]) for t in told(found)] == [(tso(5), "duplicate"), (tso(5), "version"), (tso(3), "version")]
-    assert found.verdict.startswith(f"The row is there as of {tso(7)}")
-    assert found.steps[1].until is None
+def test_why_explains_a_row_as_of_a_position(lived: Lived) -> None:
+    row_life = life(lived, "2", at=tso(7))
+    assert [(t[0], t[1]) for t in list_steps(row_life)] == [
+        (tso(5), "duplicate"),
+        (tso(5), "version"),
+        (tso(3), "version"),
+    ]
+    assert row_life.verdict.startswith(f"The row is there as of {tso(7)}")
+    assert row_life.steps[1].until is None
 
 
-def test_what_changed_nothing_and_what_could_not_be_read(lived: Lived) -> None:
-    found = life(lived, "3")
-    assert told(found) == [
+def test_why_shows_events_without_effect_and_unreadable_records(lived: Lived) -> None:
+    row_life = life(lived, "3")
+    assert list_steps(row_life) == [
         (tso(9), "no_effect", "update", at(lived, "nothing")),
         (tso(8), "version", "update", at(lived, "update 3")),
         (tso(6), "version", "insert", at(lived, "insert 3")),
     ]
-    assert found.steps[1].changes == [ColumnChange("w", None, 7)]
-    assert found.steps[1].statement is not None
-    assert found.steps[1].statement.text == "ALTER TABLE `orders` ADD COLUMN `w` INT"
-    assert found.steps[1].types["w"] == "int"
-    assert [(u["reason"], u["partition"], u["offset"]) for u in found.undecoded] == [
+    assert row_life.steps[1].changes == [ColumnChange("w", None, 7)]
+    assert row_life.steps[1].statement is not None
+    assert row_life.steps[1].statement.text == "ALTER TABLE `orders` ADD COLUMN `w` INT"
+    assert row_life.steps[1].types["w"] == "int"
+    assert [(u["reason"], u["partition"], u["offset"]) for u in row_life.undecoded] == [
         ("malformed_json", *at(lived, "cut"))
     ]
     assert life(lived, "2").undecoded == []
 
 
-def test_what_was_not_taken_and_why(lived: Lived) -> None:
+def test_why_shows_events_that_are_not_applied_with_the_reason(lived: Lived) -> None:
     late = life(lived, "9")
-    assert told(late) == [(tso(5), "late", "insert", at(lived, "late"))]
+    assert list_steps(late) == [(tso(5), "late", "insert", at(lived, "late"))]
     assert f"below the watermark released before, {tso(10)} " in str(late.steps[0].reason)
     waits = life(lived, "40")
-    assert told(waits) == [
+    assert list_steps(waits) == [
         (tso(14), "pending", "update", at(lived, "pending")),
         (tso(12), "version", "insert", at(lived, "insert 40")),
     ]
     assert str(waits.steps[0].reason).endswith(f": partition 1 has shown {tso(13)} (2023-11-14 22:13:20.013 UTC).")
     assert waits.verdict.endswith(" 1 event is pending.")
-    assert told(life(lived, "50")) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
+    assert list_steps(life(lived, "50")) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
     held = life(lived, "1", of="ledger")
-    assert [t[1] for t in told(held)] == ["pending", "version"]
+    assert [t[1] for t in list_steps(held)] == ["pending", "version"]
     (hold,) = lived.it.lake.released_changes.cursor().holds
     assert "ADD COLUMN `w` INT FANCY" in str(held.steps[0].reason)
     assert f"cdc-assets acknowledge shop {hold.first['statement_id']}" in str(held.steps[0].reason)
     excluded = life(lived, "1", of="secrets")
-    assert [t[1:] for t in told(excluded)] == [("no_effect", "insert", at(lived, "excluded"))]
+    assert [t[1:] for t in list_steps(excluded)] == [("no_effect", "insert", at(lived, "excluded"))]
     assert excluded.steps[0].reason == "The feed's setting `tables` leaves the table out."
     repeat = life(lived, "1").steps[1]
     assert (str(repeat.fate), repeat.record and repeat.record.offset) == (
@@ -332,16 +336,16 @@ def test_a_row_that_a_statement_ended(lived: Lived) -> None:
 
 
 def test_a_key_that_was_never_seen(lived: Lived) -> None:
-    found = life(lived, "35")
-    assert (found.verdict, found.steps) == ("The feed has no event of this key.", [])
-    assert found.near == NearKeys(below="3", above="40", lowest="1", highest="40", same_but_case=[])
+    row_life = life(lived, "35")
+    assert (row_life.verdict, row_life.steps) == ("The feed has no event of this key.", [])
+    assert row_life.near == NearKeys(below="3", above="40", lowest="1", highest="40", same_but_case=[])
     alike = life(lived, json.dumps({"id": "1", "v": "Twice"}), of="logs").near
     assert alike is not None
     assert alike.same_but_case == ['{"id":"1","v":"twice"}']
 
 
 def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
-    """As JSON; as values, bytes in hexadecimal digits; and whole rows."""
+    """Keys as JSON, as values with bytes in hexadecimal digits, and complete rows."""
     hexadecimal = "0x" + bytes(range(256)).hex()
     for key in ([json.dumps([ODD_TEXT, BYTES])], [ODD_TEXT, hexadecimal]):
         (only,) = life(lived, *key, of="odd.keys").steps
@@ -357,7 +361,7 @@ def test_keys_of_every_byte_composite_and_none(lived: Lived) -> None:
 
 
 def assert_one_fate_each(lived: Lived, lake: Lakehouse) -> None:
-    """Of all that came of any table, nothing is left out, and nothing is told twice."""
+    """Assert that every record of every table has exactly one fate."""
     events = lake.change_events
     place = ("topic", "partition", "offset")
     rows = events.fetch(events.files(kind="row"), "table", "key", "after", "before", *place).to_pylist()
@@ -367,9 +371,9 @@ def assert_one_fate_each(lived: Lived, lake: Lakehouse) -> None:
         if r["table"] != "wide"
     }
     records = [s.record for of, key in sorted(keys) for s in life(lived, key, of=of, lake=lake).steps]
-    found = Counter((r.topic, r.partition, r.offset) for r in records if r)
-    assert found == Counter(tuple(r[c] for c in place) for r in rows if r["table"] != "wide")
-    assert len(found) == 26
+    places = Counter((r.topic, r.partition, r.offset) for r in records if r)
+    assert places == Counter(tuple(r[c] for c in place) for r in rows if r["table"] != "wide")
+    assert len(places) == 26
 
 
 def test_every_event_has_one_fate(lived: Lived) -> None:
@@ -377,23 +381,23 @@ def test_every_event_has_one_fate(lived: Lived) -> None:
 
 
 def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
-    """Versions stay, with the records that opened and ended them; whether the rest were repeats nothing tells any more."""
+    """Versions stay, with the records that opened and ended them; nothing shows whether other events were duplicates."""
     shutil.copytree(lived.it.lake.root, tmp_path / "trimmed")
     assert trim_changes(replace(lived.it.lake, root=str(tmp_path / "trimmed")), datetime(2100, 1, 1, tzinfo=UTC)) > 0
     lake = replace(without_spark(lived), root=str(tmp_path / "trimmed"))
     assert_one_fate_each(lived, lake)
-    found = life(lived, "2", lake=lake)
-    assert told(found) == [
+    row_life = life(lived, "2", lake=lake)
+    assert list_steps(row_life) == [
         (tso(11), "end", "delete", at(lived, "delete 2")),
         (tso(5), "no_effect", "update", at(lived, "late repeat")),
         (tso(5), "version", "update", at(lived, "update 2")),
         (tso(3), "version", "insert", at(lived, "insert 2")),
     ]
-    end, unknown, _, insert = found.steps
+    end, unknown, _, insert = row_life.steps
     assert (end.statement, end.release, insert.release) == (None, None, None)
     assert str(unknown.reason).startswith("Maintenance has deleted the released changes of that time: ")
     assert insert.quarantined == [{"column": "d", "reason": "zero_date", "value": "0000-00-00"}]
-    assert told(life(lived, "50", lake=lake)) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
+    assert list_steps(life(lived, "50", lake=lake)) == [(tso(15), "pending", "insert", at(lived, "pending 50"))]
 
 
 @pytest.mark.parametrize(
@@ -404,7 +408,7 @@ def test_what_maintenance_has_deleted(lived: Lived, tmp_path: Path) -> None:
         ("order", ("1",), "shop.order: the feed has no event of this table. Tables with a history: shop.ended, "),
     ],
 )
-def test_what_cannot_be_told(lived: Lived, of: str, key: tuple[str, ...], message: str) -> None:
+def test_why_refuses_what_it_cannot_answer(lived: Lived, of: str, key: tuple[str, ...], message: str) -> None:
     with pytest.raises(OperationError, match=message):
         life(lived, *key, of=of)
 
@@ -417,7 +421,7 @@ def test_before_the_first_run(lived: Lived, tmp_path: Path) -> None:
 
 @pytest.fixture
 def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
-    """The tables as a run leaves them whose history stage failed at one: without a JVM."""
+    """The tables after a run whose history stage failed at one table: without a JVM."""
     shutil.copytree(lived.it.lake.root, tmp_path / "behind")
     lake = replace(without_spark(lived), root=str(tmp_path / "behind"))
     shutil.rmtree(lake.history("shop", "pairs").path)
@@ -425,12 +429,12 @@ def behind(lived: Lived, tmp_path: Path) -> Lakehouse:
     return lake
 
 
-def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> None:
+def test_why_shows_changes_that_the_history_lacks_yet(lived: Lived, behind: Lakehouse) -> None:
     steps = explain_row(behind, lived.it.feed, "shop.pairs", ["1"]).steps
     assert [str(s.fate) for s in steps] == ["no_effect", "pending", "pending"]
     assert steps[1].reason == "It is released, and not in the history yet: the next run applies it to the history."
     assert find_final_position(behind, "shop", "pairs").position == -1
-    # The second release had no change of it, but a statement, which might be about it.
+    # The second release has no change of the table, but a statement that may concern it.
     ended = find_final_position(behind, "shop", "ended")
     assert ended.position == tso(11) - 1
     assert ended.reason == f"the next run applies the table's released changes from commit_ts {tso(11)} on"
@@ -438,7 +442,7 @@ def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> 
 
 
 @pytest.mark.parametrize(
-    ("reason", "first", "told"),
+    ("reason", "first", "text"),
     [
         (HoldReason.SCHEMA, {"schema_version": 7}, "version 7 of its schema has not arrived"),
         (
@@ -454,20 +458,20 @@ def test_what_the_history_does_not_have_yet(lived: Lived, behind: Lakehouse) -> 
         ),
     ],
 )
-def test_what_a_table_waits_for(reason: HoldReason, first: dict[str, Any], told: str) -> None:
+def test_what_a_table_waits_for(reason: HoldReason, first: dict[str, Any], text: str) -> None:
     assert describe_hold(Hold("shop", "orders", tso(2), reason, 1, first), "f").startswith(
-        f"the table is blocked from commit_ts {tso(2)} (2023-11-14 22:13:20.002 UTC) on: {told}"
+        f"the table is blocked from commit_ts {tso(2)} (2023-11-14 22:13:20.002 UTC) on: {text}"
     )
 
 
-def test_a_widened_history_is_told_by_spark(lived: Lived) -> None:
-    found = explain_row(lived.it.lake, lived.it.feed, "shop.wide", ["1"])
-    assert [s.changes for s in found.steps] == [[ColumnChange("n", 1, 5_000_000_000)], []]
-    assert found.steps[0].types == {"id": "bigint", "n": "bigint"}
+def test_a_widened_history_is_explained_by_spark(lived: Lived) -> None:
+    row_life = explain_row(lived.it.lake, lived.it.feed, "shop.wide", ["1"])
+    assert [s.changes for s in row_life.steps] == [[ColumnChange("n", 1, 5_000_000_000)], []]
+    assert row_life.steps[0].types == {"id": "bigint", "n": "bigint"}
 
 
-def test_for_people(lived: Lived) -> None:
-    """As text and as markdown, in which no value makes a cell of its own."""
+def test_why_as_text_and_as_markdown(lived: Lived) -> None:
+    """In markdown, no value breaks a table's cells."""
     lines = format_text(life(lived, "3")).splitlines()
     assert lines[0].startswith('shop.orders (id) ["3"] of feed shop. The row is there, unchanged since ')
     assert "    w: NULL -> 7" in lines
@@ -481,7 +485,7 @@ def test_for_people(lived: Lived) -> None:
 
 @pytest.mark.extended
 def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
-    """The changefeed restarted, and the producer sent again: every record of a real encoder has its place."""
+    """The changefeed restarted and the producer sent again: every record of a real encoder has its place."""
     it = recorded("orders")
     lake = replace(it.lake, session=no_session)
     head, *lines = read_lines(RECORDED / "ticdc/truth/orders.history")
@@ -506,7 +510,7 @@ def test_recorded_lives_are_the_truth(recorded: Callable[[str], Chain]) -> None:
 
 
 def test_without_watermarks(chain: Callable[..., Chain]) -> None:
-    """A repeat in the same run, and what came later than its time in a later one."""
+    """A duplicate in the same run, and a late event in a later run."""
     it, orders, stream = chain(tidb_extension=False), Rows(), Stream(2)
     one, two = orders.insert(tso(1), 1, "one"), orders.update(tso(3), 1, "three", "one")
     for message in (one, one, two):
@@ -517,15 +521,15 @@ def test_without_watermarks(chain: Callable[..., Chain]) -> None:
     again = stream.send(two)
     it.add([late, again])
     it.run()
-    found = explain_row(it.lake, it.feed, "shop.orders", ["1"])
-    assert told(found) == [
+    row_life = explain_row(it.lake, it.feed, "shop.orders", ["1"])
+    assert list_steps(row_life) == [
         (tso(3), "duplicate", "update", (0, 3)),
         (tso(3), "version", "update", (0, 2)),
         (tso(2), "late", "update", (1, 0)),
         (tso(1), "duplicate", "insert", (0, 1)),
         (tso(1), "version", "insert", (0, 0)),
     ]
-    assert found.final.position == tso(3)
+    assert row_life.final.position == tso(3)
 
 
 # --- diff
@@ -536,19 +540,19 @@ def side(lived: Lived, position: int, of: str = "orders", root: str | None = Non
     return DiffSide(replace(lake, root=root) if root else lake, "shop", of, position)
 
 
-def test_between_two_positions(lived: Lived) -> None:
-    found = compare_rows(side(lived, tso(6)), side(lived, tso(12)))
-    assert (found.inserted, found.deleted, found.updated, found.columns) == (1, 1, 1, {"w": 1})
-    new, gone = (
+def test_diff_between_two_positions(lived: Lived) -> None:
+    difference = compare_rows(side(lived, tso(6)), side(lived, tso(12)))
+    assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (1, 1, 1, {"w": 1})
+    new, deleted = (
         {"id": 40, "v": "forty", "d": date(2024, 2, 29), "w": 1},
         {"id": 2, "v": "two again", "d": None, "w": None},
     )
-    assert found.samples == [
+    assert difference.samples == [
         SampleRow("insert", '["40"]', None, new),
-        SampleRow("delete", '["2"]', gone, None),
+        SampleRow("delete", '["2"]', deleted, None),
         SampleRow("update", '["3"]', {"w": None}, {"w": 7}),
     ]
-    assert found.caveats == []
+    assert difference.caveats == []
     assert compare_rows(side(lived, tso(8)), side(lived, tso(10))).is_equal
     assert (
         compare_rows(side(lived, tso(12)), side(lived, tso(14)))
@@ -559,28 +563,28 @@ def test_between_two_positions(lived: Lived) -> None:
     assert (equal_rows.inserted, equal_rows.deleted, equal_rows.updated) == (0, 1, 0)
 
 
-def test_rows_with_keys_of_every_byte(lived: Lived) -> None:
+def test_diff_of_rows_with_keys_of_every_byte(lived: Lived) -> None:
     one, two = (side(lived, tso(at), "odd.keys") for at in (2, 4))
-    found = compare_rows(one, two)
-    assert (found.inserted, found.deleted, found.updated, found.columns) == (2, 0, 0, {})
-    assert [s.after for s in found.samples] == ODD_ROWS[::-1]
-    assert [json.loads(s.key) for s in found.samples] == [["", ""], [ODD_TEXT, BYTES]]
+    difference = compare_rows(one, two)
+    assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (2, 0, 0, {})
+    assert [s.after for s in difference.samples] == ODD_ROWS[::-1]
+    assert [json.loads(s.key) for s in difference.samples] == [["", ""], [ODD_TEXT, BYTES]]
     assert compare_rows(two, one).deleted == 2
     changes = table(lived, "odd.keys").changes_between(tso(2), tso(4)).to_pylist()
     assert [(c["op"], c["before"], c["after"]) for c in changes] == [("insert", None, row) for row in ODD_ROWS]
 
 
-def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
-    """One in which a row was changed by hand, one deleted, and a column is missing."""
+def test_diff_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
+    """In one of them a row was changed by hand, one deleted, and a column is missing."""
     shutil.copytree(lived.it.lake.root, tmp_path / "other")
     other = str(tmp_path / "other")
     assert compare_rows(side(lived, tso(12)), side(lived, tso(12), root=other)).is_equal
     table = replace(lived.it.lake, root=other).history("shop", "orders")
     change(table, "id = 40", v="'another'")
     remove(table, "id = 3")
-    found = compare_rows(side(lived, tso(12)), side(lived, tso(12), root=other))
-    assert (found.inserted, found.deleted, found.updated, found.columns) == (0, 1, 1, {"v": 1})
-    assert [s.key for s in found.samples] == ['["3"]', '["40"]']
+    difference = compare_rows(side(lived, tso(12)), side(lived, tso(12), root=other))
+    assert (difference.inserted, difference.deleted, difference.updated, difference.columns) == (0, 1, 1, {"v": 1})
+    assert [s.key for s in difference.samples] == ['["3"]', '["40"]']
 
 
 # --- as users ask
@@ -588,7 +592,7 @@ def test_between_two_lakehouses(lived: Lived, tmp_path: Path) -> None:
 
 @pytest.fixture
 def at_home(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The feeds file and the lakehouse, where a user's commands find them."""
+    """The feeds file and the lakehouse, where a user's commands look for them."""
     source = f"{{recorded: '{lived.it.snapshots}', partitions: 2}}"
     entry = f"tidb_extension: true, views: cdc_shop, tables: {{exclude: {EXCLUDED}}}, source: {source}"
     (tmp_path / "feeds.yaml").write_text(f"feeds: {{{FEED}: {{protocol: canal-json, {entry}}}}}")
@@ -598,28 +602,30 @@ def at_home(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("at_home")
 def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
-    def said(*command: str, code: int = 0) -> str:
+    def run_command(*command: str, code: int = 0) -> str:
         assert cli.main(command) == code
         captured = capsys.readouterr()
         return captured.err if code else captured.out
 
-    why = json.loads(said("why", FEED, "shop.orders", "2", "--at", str(tso(3)), "--records", "--json"))
+    why = json.loads(run_command("why", FEED, "shop.orders", "2", "--at", str(tso(3)), "--records", "--json"))
     (step,) = why["steps"]
     assert step["message"]["after"] == {"id": "2", "v": "two", "d": "0000-00-00"}
     assert (step["fate"], step["row"]["v"]) == ("version", "two")
-    assert said("why", FEED, "shop.orders", "2").startswith(
+    assert run_command("why", FEED, "shop.orders", "2").startswith(
         'shop.orders (id) ["2"] of feed shop. The row is not there: '
     )
-    assert json.loads(said("diff", FEED, "shop.orders", str(tso(8)), "final", "--json"))["deleted"] == 1
-    page = said("diff", FEED, "shop.logs", str(tso(4)), str(tso(8)), "--html")
+    assert json.loads(run_command("diff", FEED, "shop.orders", str(tso(8)), "final", "--json"))["deleted"] == 1
+    page = run_command("diff", FEED, "shop.logs", str(tso(4)), str(tso(8)), "--html")
     assert "<td>delete</td><td>{&quot;id&quot;:&quot;1&quot;,&quot;v&quot;:&quot;twice&quot;}</td>" in page
-    assert ": rows 1 inserted, 1 deleted, 0 updated\n" in said("diff", FEED, "shop.orders", str(tso(8)), "final")
+    assert ": rows 1 inserted, 1 deleted, 0 updated\n" in run_command("diff", FEED, "shop.orders", str(tso(8)), "final")
     root = lived.it.lake.root + "/"
-    assert "rows 0 inserted, 0 deleted, 0 updated" in said(
+    assert "rows 0 inserted, 0 deleted, 0 updated" in run_command(
         "diff", FEED, "shop.orders", "final", "final", "--other", root, "--samples", "1"
     )
-    assert said("why", FEED, "shop.orders", "1", "2", code=1).count("\n") == 1
-    assert said("diff", FEED, "shop.order", "0", "final", code=1).startswith("shop.order: feed shop has no such ")
+    assert run_command("why", FEED, "shop.orders", "1", "2", code=1).count("\n") == 1
+    assert run_command("diff", FEED, "shop.order", "0", "final", code=1).startswith(
+        "shop.order: feed shop has no such "
+    )
     with pytest.raises(SystemExit):
         cli.main(["why", FEED, "shop.orders", "2", "--at", "yesterday"])
     assert "argument --at: yesterday is not a position; allowed: " in capsys.readouterr().err
@@ -627,7 +633,7 @@ def test_commands(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("at_home")
 def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the session's own catalog."""
+    """The catalog is the session's own."""
     assert cli.main(["views", FEED]) == 0
     assert cli.main(["views", FEED]) == 0, "again, as after a change of columns"
     names = capsys.readouterr().out.splitlines()
@@ -640,13 +646,13 @@ def test_views_in_the_catalog(lived: Lived, spark: SparkSession, capsys: pytest.
     session.sql("USE cdc_shop")
     assert rows_of(session.sql(f"SELECT * FROM shop__orders__as_of({tso(8)})")) == held_at(tso(8))
     comments = {c.name: c.description for c in spark.catalog.listColumns("cdc_shop.shop__orders__current")}
-    told = {f.name: f.metadata["comment"] for f in lived.it.lake.history("shop", "orders").schema()}
-    assert comments == {name: told[name] for name in ("id", "v", "d", "w")}
+    columns = {f.name: f.metadata["comment"] for f in lived.it.lake.history("shop", "orders").schema()}
+    assert comments == {name: columns[name] for name in ("id", "v", "d", "w")}
     spark.sql("DROP SCHEMA cdc_shop CASCADE")
     assert table(lived).current().num_rows == 2, "what is dropped in the catalog stays in the lakehouse"
 
 
-# The command in a process of its own, as what a session's catalog is it cannot change.
+# The command runs in a process of its own, because a session cannot change its catalog.
 _VIEWS = """
 import sys
 from cdc_assets import cli
@@ -661,7 +667,7 @@ sys.exit(code)
 @pytest.mark.usefixtures("at_home")
 @pytest.mark.extended
 def test_views_in_a_hive_metastore(tmp_path: Path) -> None:
-    """The embedded one, Derby."""
+    """The metastore is the embedded one, Derby."""
     feeds = tmp_path / "feeds.yaml"
     warehouse = f"spark.sql.warehouse.dir: '{tmp_path / 'warehouse'}'"
     feeds.write_text(feeds.read_text() + f"\nspark: {{spark.sql.catalogImplementation: hive, {warehouse}}}\n")
@@ -711,73 +717,77 @@ def test_the_job_puts_the_answer_on_the_asset() -> None:
 
 
 def asked_for(page: str) -> list[str]:
-    """What a browser would fetch for a page."""
-    found: list[str] = []
+    """Return what a browser would fetch for a page."""
+    references: list[str] = []
 
     class Reader(HTMLParser):
         def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
             named = ("src", "href", "xlink:href", "srcset", "action", "data", "poster")
-            found.extend(str(value) for name, value in attributes if name in named)
-            found.extend([tag] if tag in {"link", "iframe", "object", "embed", "base"} else [])
+            references.extend(str(value) for name, value in attributes if name in named)
+            references.extend([tag] if tag in {"link", "iframe", "object", "embed", "base"} else [])
 
     Reader().feed(page)
-    return found + re.findall(r"@import|url\(", page)
+    return references + re.findall(r"@import|url\(", page)
 
 
-def test_the_page_tells_what_needs_somebody(lived: Lived) -> None:
-    told = collect_report(lived.it.lake, lived.it.feed)
+def test_the_page_shows_what_needs_attention(lived: Lived) -> None:
+    report = collect_report(lived.it.lake, lived.it.feed)
     records = [line for path in sorted(lived.it.snapshots.iterdir()) for line in path.read_text().splitlines()]
-    assert told.counts["records"] == len(records)
-    assert (told.counts["late, never seen"], told.counts["late, duplicates"], told.counts["excluded"]) == (1, 1, 1)
-    assert told.counts["pending"] == len(["held", "pending", "pending 50"])
-    ledger, late, *quarantined = told.attention
+    assert report.counts["records"] == len(records)
+    assert (report.counts["late, never seen"], report.counts["late, duplicates"], report.counts["excluded"]) == (
+        1,
+        1,
+        1,
+    )
+    assert report.counts["pending"] == len(["held", "pending", "pending 50"])
+    ledger, late, *quarantined = report.attention
     assert ledger.startswith("shop.ledger: the table is blocked from commit_ts ")
     assert late == "1 row events came late and were never seen before: no history has them."
     assert quarantined == ["1 rows are in quarantine for malformed_json: see Quarantine below."]
-    (cut,) = [q.samples for q in told.quarantine if q.reason == "malformed_json"]
+    (cut,) = [q.samples for q in report.quarantine if q.reason == "malformed_json"]
     assert [(s["offset"], s["value"]) for s in cut] == [
         (lived.records["cut"]["offset"], bytes_of(lived.records["cut"]).decode())
     ]
-    assert {q.reason: q.rows for q in told.quarantine}["zero_date"] == len(["insert 2", "update 2"])
+    assert {q.reason: q.rows for q in report.quarantine}["zero_date"] == len(["insert 2", "update 2"])
 
 
 def test_the_page_has_every_table_partition_and_statement(lived: Lived) -> None:
-    told = collect_report(lived.it.lake, lived.it.feed)
-    rows = {t.table: (t.current, t.final.position) for t in told.tables}
+    report = collect_report(lived.it.lake, lived.it.feed)
+    rows = {t.table: (t.current, t.final.position) for t in report.tables}
     assert rows["orders"] == (len(HELD[max(HELD)]), tso(RELEASED) - 1)
     assert rows["ended"][0] == 0
-    (ledger,) = [t for t in told.tables if t.table == "ledger"]
+    (ledger,) = [t for t in report.tables if t.table == "ledger"]
     assert ledger.final.position == tso(11, 1) - 1
     # Each partition's largest watermark, and the lower of both, which is released.
-    assert [(p.watermark, p.released) for p in told.partitions] == [
+    assert [(p.watermark, p.released) for p in report.partitions] == [
         (time_of(tso(20)), time_of(tso(RELEASED))),
         (time_of(tso(RELEASED)), time_of(tso(RELEASED))),
     ]
-    assert [s["commit_ts"] for s in told.statements] == [tso(11, 1), tso(11), tso(9), tso(7), tso(2), tso(1)]
-    assert {r["mysql_type"] for r in told.types if (r["table"], r["column"]) == ("wide", "n")} == {"int", "bigint"}
-    first, second = told.releases
+    assert [s["commit_ts"] for s in report.statements] == [tso(11, 1), tso(11), tso(9), tso(7), tso(2), tso(1)]
+    assert {r["mysql_type"] for r in report.types if (r["table"], r["column"]) == ("wide", "n")} == {"int", "bigint"}
+    first, second = report.releases
     assert (first.number, first.late, second.late) == (1, 0, 2)
-    assert second.pending == told.counts["pending"]
+    assert second.pending == report.counts["pending"]
     newest = max(r["timestamp"] for r in lived.records.values())
     assert second.lag_seconds == pytest.approx(max(0, newest + 1 - (tso(RELEASED) >> 18)) / 1000, abs=0.01)
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(lived: Lived) -> None:
-    told = collect_report(lived.it.lake, lived.it.feed)
+    report = collect_report(lived.it.lake, lived.it.feed)
     hostile = "<script>alert('&')</script>"
-    page = render_page(replace(told, statements=[told.statements[0] | {"ddl_statement": hostile, "table": "<b>"}]))
+    page = render_page(replace(report, statements=[report.statements[0] | {"ddl_statement": hostile, "table": "<b>"}]))
     assert asked_for(page) == []
     assert hostile not in page
     assert "&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;" in page
     assert page.count("<svg") == 3
-    assert render_page(replace(told, releases=told.releases[:1])).count("<svg") == 0
+    assert render_page(replace(report, releases=report.releases[:1])).count("<svg") == 0
 
 
 def test_the_page_of_a_feed_without_anything(chain: Callable[..., Chain]) -> None:
     made = chain()
-    told = collect_report(made.lake, made.feed)
-    assert told.attention == []
-    assert "Nothing needs attention." in render_page(told)
+    report = collect_report(made.lake, made.feed)
+    assert report.attention == []
+    assert "Nothing needs attention." in render_page(report)
 
 
 @pytest.mark.usefixtures("at_home")
@@ -791,11 +801,11 @@ def test_report_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_examples_that_ask_the_tables_run(
     page: str, recorded: Callable[[str], Chain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after `make demo`, whose feed shop has these records."""
+    """The feed shop has the records of `make demo`."""
     for made in Path(recorded("orders").lake.root).glob("*/f"):
-        there = tmp_path / "data/lakehouse" / made.parent.name
-        there.mkdir(parents=True)
-        (there / "shop").symlink_to(made)
+        linked = tmp_path / "data/lakehouse" / made.parent.name
+        linked.mkdir(parents=True)
+        (linked / "shop").symlink_to(made)
     monkeypatch.setenv("CDC_FEEDS", str(PROJECT / "data/feeds.yaml"))
     monkeypatch.delenv("CDC_LAKEHOUSE", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Rebuild of one table: the history is derived again from released changes, and nothing else changes."""
+"""Rebuild one table: its history is derived again from released changes, and nothing else changes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +47,7 @@ DAMAGED = (
 
 @pytest.fixture(scope="module")
 def lived(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lived:
-    """The feed: not to be changed."""
+    """The feed; tests do not change it."""
     return live(spark, tmp_path_factory.mktemp("lived"))
 
 
@@ -81,14 +81,14 @@ def damaged(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ch
 
 
 def files_beside(lake: Lakehouse, *, orders: bool = False) -> dict[str, bytes]:
-    """The files of the lakehouse and what they hold, by default but for the history of orders."""
+    """Return the files of the lakehouse with their content, by default without those of the history of orders."""
     left_out = () if orders else (lake.history(*ORDERS).path, lake.place("rebuilding"))
     files = (path for path in Path(lake.root).rglob("*") if path.is_file())
     return {str(path): path.read_bytes() for path in files if not str(path).startswith(left_out)}
 
 
-def test_histories_of_all_kinds_come_out_as_they_are(lived: Lived) -> None:
-    """Derived from two releases at once: keyless, with odd names, a widened column, a TRUNCATE."""
+def test_rebuilt_histories_of_all_kinds_are_equal(lived: Lived) -> None:
+    """They come from two releases: without a key, with odd names, a widened column, a TRUNCATE."""
     it = lived.it
     before = files_beside(it.lake, orders=True)
     differences = [
@@ -136,7 +136,7 @@ def test_a_damaged_history_is_shown_and_mended(
 def test_a_rebuild_that_is_killed_leaves_one_of_both_histories(
     lived: Lived, damaged: Chain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed at each commit in turn, so that each rebuild repeats one that was killed before."""
+    """It is killed at each commit in turn, so each rebuild repeats one that was killed before."""
     lake, feed = damaged.lake, damaged.feed
     others, spoiled = files_beside(lake), rows_in(lake.history(*ORDERS), lake.spark)
     mended = rows_in(lived.it.lake.history(*ORDERS), lake.spark)
@@ -249,7 +249,7 @@ def test_wrong_arguments(damaged: Chain, capsys: pytest.CaptureFixture[str]) -> 
     assert list(Path(damaged.lake.root).glob("rebuilding/*/*")) == []
 
 
-def test_what_cannot_be_derived(lived: Lived, tmp_path: Path) -> None:
+def test_rebuilds_that_are_refused(lived: Lived, tmp_path: Path) -> None:
     it = copy(lived, tmp_path / "refused")
     lake, feed, orders = it.lake, it.feed, it.lake.history(*ORDERS)
     progress = Path(lake.place("history_progress", f"{FEED}.json"))
@@ -287,7 +287,7 @@ def test_what_cannot_be_derived(lived: Lived, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_rows_that_a_rename_brought(chain: Callable[..., Chain]) -> None:
-    """They come from a history that is damaged, too: the new one is derived without it."""
+    """The rows come from a history that is damaged, too: the new one is derived without it."""
     it, stream, rows = chain(partitions=1), Stream(1), Rows()
     stream.send(ddl("CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY,`v` VARCHAR(20))", tso(1)))
     stream.send(rows.insert(tso(2), 1, "one"))

@@ -1,4 +1,4 @@
-"""What `why` shows beside the row: the source of a message, both keys of a changed key, flags and character sets."""
+"""Show with `why` what messages state beside the row: their source, both keys of a changed key, flags, character sets."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ def lines_of(explanation: RowLife) -> Sequence[str]:
 
 
 def test_a_changed_key_in_one_message_of_canal(chain: Made) -> None:
-    """Official Canal sends it as one UPDATE; asked for either key, both are shown."""
+    """Canal sends one UPDATE; `why` shows both keys, whichever is given."""
     it, stream = chain(tidb_extension=False), Stream()
     types = {"id": "bigint", "v": "varchar"}
     head = {"_tidb": None, "id": 17, "ts": 1750000003120}
@@ -55,7 +55,7 @@ def test_a_changed_key_in_one_message_of_canal(chain: Made) -> None:
 
 
 def test_a_changed_key_in_two_messages_of_debezium(chain: Made) -> None:
-    """Each names the other's key in a header; asked for either key, the other half's record is shown."""
+    """Each message names the other's key in a header; `why` shows both records for either key."""
     it = chain(protocol="debezium")
     keys = {n: text(key_with_schema({"id": n})) for n in (1, 3)}
     place = source(40, seconds=2, query="UPDATE customers SET id = 3", thread=7)
@@ -73,23 +73,23 @@ def test_a_changed_key_in_two_messages_of_debezium(chain: Made) -> None:
     it.run()
     topic = "s.inventory.customers"
     for asked, other_offset in (("1", 2), ("3", 1)):
-        found = why(it, "inventory.customers", asked)
-        step = found.steps[0]
+        life = why(it, "inventory.customers", asked)
+        step = life.steps[0]
         assert step.key_change is not None
         assert (step.key_change.old, step.key_change.new) == ('["1"]', '["3"]')
         half = step.key_change.other_half
         assert isinstance(half, RecordOrigin)
         assert (half.topic, half.partition, half.offset) == (topic, 0, other_offset)
-        lines = lines_of(found)
+        lines = lines_of(life)
         assert (
             'the key changed: delete under ["1"], insert under ["3"]; the other half is record '
             f"{topic} partition 0 offset {other_offset}"
         ) in lines
         assert 'binlog: server_id=223344, file="mysql-bin.000003", position=40, row=0' in lines
-        said = (
+        ending = (
             'source_version="1.9.5.Final", source_name="mysql-server-1", thread=7, query="UPDATE customers SET id = 3"'
         )
-        assert any(line.startswith("source: sent_ms=") and line.endswith(said) for line in lines)
+        assert any(line.startswith("source: sent_ms=") and line.endswith(ending) for line in lines)
     assert why(it, "inventory.customers", "1").steps[-1].key_change is None
 
 
@@ -99,14 +99,14 @@ def test_flags_of_open_protocol(chain: Made) -> None:
     events = [message((row_key(tso(1)), {"u": row})), message(resolved(tso(2)))]
     it.add(record(value, 0, n, key=key) for n, (key, value) in enumerate(events))
     it.run()
-    found = why(it, "test.t1", "1")
-    assert found.steps[0].column_flags == {"id": "binary, handle key, primary key", "g": "generated, multiple key"}
-    assert "flags: id binary, handle key, primary key; g generated, multiple key" in lines_of(found)
+    life = why(it, "test.t1", "1")
+    assert life.steps[0].column_flags == {"id": "binary, handle key, primary key", "g": "generated, multiple key"}
+    assert "flags: id binary, handle key, primary key; g generated, multiple key" in lines_of(life)
 
 
 @pytest.mark.parametrize("kind", ["BOOTSTRAP", "CREATE"])
 def test_character_sets_of_simple(chain: Made, kind: str) -> None:
-    """Of the schema that a message carried, whichever message it was."""
+    """They come from the schema that a message carried."""
     it, table, ts = chain(protocol="simple", partitions=1), Table(version=tso(1)), tso(2)
     schema = (
         table.bootstrap()
@@ -116,7 +116,7 @@ def test_character_sets_of_simple(chain: Made, kind: str) -> None:
     messages = [schema, table.insert(tso(3), 1, "a") | {"buildTs": 1708923662983}, watermark(tso(4))]
     it.add(record(json.dumps(m).encode(), 0, n) for n, m in enumerate(messages))
     it.run()
-    found = why(it, "simple.user", "1")
-    assert found.steps[0].character_sets == {"id": "binary binary", "v": "utf8mb4 utf8mb4_bin"}
-    assert "character sets: id binary binary, v utf8mb4 utf8mb4_bin" in lines_of(found)
-    assert "source: sent_ms=1708923662983" in lines_of(found)
+    life = why(it, "simple.user", "1")
+    assert life.steps[0].character_sets == {"id": "binary binary", "v": "utf8mb4 utf8mb4_bin"}
+    assert "character sets: id binary binary, v utf8mb4 utf8mb4_bin" in lines_of(life)
+    assert "source: sent_ms=1708923662983" in lines_of(life)

@@ -1,4 +1,4 @@
-"""A history against the source's own rows: a real MariaDB server's. One small feed, run once."""
+"""Compare a history with the source's rows on a real MariaDB server. One small feed, run once."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ RELEASED = 100
 EVERY_BYTE = bytes(range(256))
 LONG = "12345678901234567890123456789012345678901234567890"  # digits
 
-# column: its type; a value as Canal-JSON has it, and in SQL; another in SQL; and both as people are shown them.
+# column: its type; a value in Canal-JSON and in SQL; another value in SQL; the text of both for people.
 KINDS: dict[str, tuple[str, str, str, str, str, str]] = {
     "i8": ("tinyint", "-128", "-128", "-127", "-128", "-127"),
     "u8": ("tinyint unsigned", "255", "255", "254", "255", "254"),
@@ -62,8 +62,8 @@ KINDS: dict[str, tuple[str, str, str, str, str, str]] = {
     "tm": ("time(2)", "-838:59:59.00", "'-838:59:59'", "'08:00:00.5'", "-838:59:59.000000", "08:00:00.500000"),
     "y": ("year", "2155", "2155", "1901", "2155", "1901"),
 }  # fmt: skip
-WHOLE, ODD, NULLS, COPIES = 1, 2, 3, 100
-# What other values the second row has; the first are no dates.
+PLAIN, ODD, NULLS, COPIES = 1, 2, 3, 100
+# The second row's values; the first of them are no valid dates.
 ODD_VALUES = {
     "dt": ("0000-00-00", "'0000-00-00'"),
     "dtm": ("2023-02-30 00:00:00.000", "'2023-02-30'"),
@@ -80,7 +80,7 @@ PAIR_KEYS = [('é"\\\n\t/€', EVERY_BYTE), ("A", b""), ("[1]", b"\0")]
 
 
 def on_the_wire(type_text: str) -> str:
-    """As TiCDC names a type: without parameters."""
+    """Return the name that TiCDC gives a type: without parameters."""
     base = type_text.partition("(")[0].partition(" ")[0]
     return f"{base} unsigned" if " unsigned" in type_text else base
 
@@ -90,10 +90,10 @@ ODD_KEY = {"a": "varchar", "b": "varbinary", "n": "int"}
 
 
 def rows() -> dict[int, dict[str, tuple[str | None, str]]]:
-    """id -> column -> the value on the wire, and in SQL."""
-    whole = {c: (wire, sql) for c, (_, wire, sql, *_) in KINDS.items()}
-    made: dict[int, Any] = {WHOLE: whole, ODD: whole | ODD_VALUES, NULLS: dict.fromkeys(KINDS, (None, "NULL"))}
-    return made | {COPIES + n: whole for n in range(len(KINDS))}
+    """Return id -> column -> the value in messages, and in SQL."""
+    values = {c: (wire, sql) for c, (_, wire, sql, *_) in KINDS.items()}
+    made: dict[int, Any] = {PLAIN: values, ODD: values | ODD_VALUES, NULLS: dict.fromkeys(KINDS, (None, "NULL"))}
+    return made | {COPIES + n: values for n in range(len(KINDS))}
 
 
 def columns_sql() -> str:
@@ -102,7 +102,7 @@ def columns_sql() -> str:
 
 @pytest.fixture(scope="module")
 def feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    """The feed shop, run once: not to be changed."""
+    """The feed shop, run once; tests do not change it."""
     it, made = Stream(), Chain(spark, tmp_path_factory.mktemp("verified"))
     made.lake = replace(made.lake, feed="shop")
     it.send(ddl(f"CREATE TABLE kinds (id BIGINT PRIMARY KEY, {columns_sql()})", tso(1), table="kinds"))
@@ -134,7 +134,7 @@ def feed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain
 
 @pytest.fixture
 def source(mariadb_server: MariaDB, monkeypatch: pytest.MonkeyPatch) -> MariaDB:
-    """The mariadb_server with the rows that the feed tells of."""
+    """The MariaDB server with the rows that the feed's messages state."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
     mariadb_server.run(
@@ -169,37 +169,39 @@ def no_session() -> SparkSession:
 
 
 def against(feed: Chain, source: MariaDB, table: str, at: int = tso(RELEASED) - 1, samples: int = 100) -> Verification:
-    """Without a JVM."""
+    """Verify a table, without a JVM."""
     lake = replace(feed.lake, session=no_session)
     return verify_history(lake, feed.feed, ("shop", table), ServerAddress.from_jdbc_url(source.url), at, samples)
 
 
 @pytest.mark.parametrize("table", ["kinds", "odd.pairs", "logs", "orders"])
-def test_what_is_equal_is_found_equal(feed: Chain, source: MariaDB, table: str) -> None:
-    told = against(feed, source, table)
-    assert (told.counts, told.samples) == ({"missing": 0, "extra": 0, "changed": 0}, [])
-    assert (told.is_equal, told.differing_chunks, told.not_compared) == (True, 0, {})
-    assert told.rows == told.source_rows == {"kinds": 3 + len(KINDS), "odd.pairs": 3, "logs": 2, "orders": 40}[table]
+def test_equal_tables_have_no_differences(feed: Chain, source: MariaDB, table: str) -> None:
+    result = against(feed, source, table)
+    assert (result.counts, result.samples) == ({"missing": 0, "extra": 0, "changed": 0}, [])
+    assert (result.is_equal, result.differing_chunks, result.not_compared) == (True, 0, {})
+    assert (
+        result.rows == result.source_rows == {"kinds": 3 + len(KINDS), "odd.pairs": 3, "logs": 2, "orders": 40}[table]
+    )
 
 
-def test_a_changed_value_of_every_type_is_found(feed: Chain, source: MariaDB) -> None:
+def test_a_changed_value_of_every_type_is_reported(feed: Chain, source: MariaDB) -> None:
     for n, (column, kind) in enumerate(KINDS.items()):
         source.run(f"UPDATE kinds SET `{column}` = {kind[3]} WHERE id = {COPIES + n}")
-    told = against(feed, source, "kinds")
-    assert told.counts == {"missing": 0, "extra": 0, "changed": len(KINDS)}
-    shown = {int(s.key["id"] or 0): (s.history, s.source) for s in told.samples}
+    result = against(feed, source, "kinds")
+    assert result.counts == {"missing": 0, "extra": 0, "changed": len(KINDS)}
+    shown = {int(s.key["id"] or 0): (s.history, s.source) for s in result.samples}
     for n, (column, kind) in enumerate(KINDS.items()):
         theirs = None if kind[5] == "NULL" else kind[5]
         assert shown[COPIES + n] == ({column: kind[4]}, {column: theirs})
-    for each in told.samples:
+    for each in result.samples:
         assert (each.life.verdict.split(",")[0], each.life.steps[0].fate) == ("The row is there", Fate.VERSION)
 
 
 def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> None:
     source.run("INSERT INTO orders VALUES (1000, 'pending'), (1001, 'never sent')")
-    told = against(feed, source, "orders")
-    assert told.counts == {"missing": 2, "extra": 0, "changed": 0}
-    pending, never = sorted(told.samples, key=lambda s: str(s.key["id"]))
+    result = against(feed, source, "orders")
+    assert result.counts == {"missing": 2, "extra": 0, "changed": 0}
+    pending, never = sorted(result.samples, key=lambda s: str(s.key["id"]))
     assert (pending.kind, pending.history, pending.source) == ("missing", None, {"id": "1000", "v": "pending"})
     assert [s.fate for s in pending.life.steps] == [Fate.PENDING]
     assert (never.source, never.life.verdict) == (
@@ -209,7 +211,7 @@ def test_missing_rows_and_what_became_of_them(feed: Chain, source: MariaDB) -> N
 
 
 def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In several chunks, each looked at by itself. Values that two rows have swapped come to another sum."""
+    """The rows are in several chunks; values that two rows have swapped change the digest."""
     monkeypatch.setattr(compare, "_ROWS_A_CHUNK", 4)
     monkeypatch.setattr(differences, "_MAX_ROWS_IN_MEMORY", 1)
     source.run(
@@ -217,31 +219,31 @@ def test_extra_rows_and_null_and_swapped_values(feed: Chain, source: MariaDB, mo
         "UPDATE orders SET v = NULL WHERE id = 20",
         "UPDATE orders SET v = IF(id = 30, 'v31', 'v30') WHERE id IN (30, 31)",
     )
-    told = against(feed, source, "orders")
-    assert (told.chunks, told.counts) == (11, {"missing": 0, "extra": 1, "changed": 3})
-    assert 1 <= told.differing_chunks <= 4
-    shown = {s.key["id"]: (s.kind, s.history, s.source) for s in told.samples}
+    result = against(feed, source, "orders")
+    assert (result.chunks, result.counts) == (11, {"missing": 0, "extra": 1, "changed": 3})
+    assert 1 <= result.differing_chunks <= 4
+    shown = {s.key["id"]: (s.kind, s.history, s.source) for s in result.samples}
     assert shown == {
         "3": ("extra", {"id": "3", "v": "v3"}, None),
         "20": ("changed", {"v": "v20"}, {"v": None}),
         "30": ("changed", {"v": "v30"}, {"v": "v31"}),
         "31": ("changed", {"v": "v31"}, {"v": "v30"}),
     }
-    assert {s.life.key for s in told.samples} == {'["3"]', '["20"]', '["30"]', '["31"]'}
+    assert {s.life.key for s in result.samples} == {'["3"]', '["20"]', '["30"]', '["31"]'}
 
 
 def test_as_of_an_older_position(feed: Chain, source: MariaDB) -> None:
-    told = against(feed, source, "orders", at=tso(5))
-    assert [(s.history, s.source) for s in told.samples] == [({"v": "v7"}, {"v": "later"})]
+    result = against(feed, source, "orders", at=tso(5))
+    assert [(s.history, s.source) for s in result.samples] == [({"v": "v7"}, {"v": "later"})]
 
 
 @pytest.mark.extended
 def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
-    """Letter case tells keys apart, whatever the collation; and one that the source alone has is found in the events."""
+    """Keys differ in letter case, whatever the collation; a key that only the source has is looked up in the events."""
     source.run("UPDATE `odd.pairs` SET a = 'a' WHERE a = 'A'", "UPDATE `odd.pairs` SET n = 9 WHERE b = x'00'")
-    told = against(feed, source, "odd.pairs")
-    assert told.counts == {"missing": 1, "extra": 1, "changed": 1}
-    shown = {s.kind: (s.key, s.life.verdict.split(",")[0]) for s in told.samples}
+    result = against(feed, source, "odd.pairs")
+    assert result.counts == {"missing": 1, "extra": 1, "changed": 1}
+    shown = {s.kind: (s.key, s.life.verdict.split(",")[0]) for s in result.samples}
     assert shown == {
         "missing": ({"a": "a", "b": "0x"}, "The feed has no event of this key."),
         "extra": ({"a": "A", "b": "0x"}, "The row is there"),
@@ -250,28 +252,28 @@ def test_keys_of_odd_bytes(feed: Chain, source: MariaDB) -> None:
 
 
 def test_a_table_that_was_renamed_and_widened(feed: Chain, source: MariaDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which only Spark reads: in several parts."""
+    """Only Spark reads it, in several parts."""
     monkeypatch.setattr(query, "_ROWS_A_BATCH", 1)
     source.run("UPDATE totals SET n = n + 1 WHERE id > 0", "INSERT INTO totals VALUES (9, NULL)")
     names, at = ("shop", "totals"), tso(RELEASED) - 1
-    told = verify_history(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
-    assert (told.rows, told.source_rows, told.counts) == (3, 4, {"missing": 1, "extra": 0, "changed": 2})
-    shown = {(s.kind, s.key["id"]): (s.history, s.source) for s in told.samples}
+    result = verify_history(feed.lake, feed.feed, names, ServerAddress.from_jdbc_url(source.url), at)
+    assert (result.rows, result.source_rows, result.counts) == (3, 4, {"missing": 1, "extra": 0, "changed": 2})
+    shown = {(s.kind, s.key["id"]): (s.history, s.source) for s in result.samples}
     assert shown == {
         ("missing", "9"): (None, {"id": "9", "n": None}),
         ("changed", "1"): ({"n": "1"}, {"n": "2"}),
         ("changed", "2"): ({"n": "5000000000"}, {"n": "5000000001"}),
     }
-    (renamed,) = [s.life.steps for s in told.samples if s.key["id"] == "1"]
+    (renamed,) = [s.life.steps for s in result.samples if s.key["id"] == "1"]
     assert [(s.commit_ts, s.op) for s in renamed] == [(tso(5), "ddl")]
 
 
 def test_equal_rows_are_counted(feed: Chain, source: MariaDB) -> None:
-    """In a table without a key, where a third one is missing, and another row."""
+    """The table has no key; one of three equal rows is missing, and another row."""
     source.run("INSERT INTO logs VALUES (1, 'twice'), (2, NULL)")
-    told = against(feed, source, "logs")
-    assert told.counts == {"missing": 2, "extra": 0, "changed": 0}
-    assert {json.dumps(s.key) for s in told.samples} == {'{"id": "1", "v": "twice"}', '{"id": "2", "v": null}'}
+    result = against(feed, source, "logs")
+    assert result.counts == {"missing": 2, "extra": 0, "changed": 0}
+    assert {json.dumps(s.key) for s in result.samples} == {'{"id": "1", "v": "twice"}', '{"id": "2", "v": null}'}
     source.run("DELETE FROM logs")
     assert against(feed, source, "logs").counts == {"missing": 0, "extra": 2, "changed": 0}
 
@@ -279,9 +281,9 @@ def test_equal_rows_are_counted(feed: Chain, source: MariaDB) -> None:
 def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: MariaDB) -> None:
     source.run("ALTER TABLE orders ADD COLUMN w INT", "ALTER TABLE kinds DROP COLUMN y, MODIFY lt BLOB")
     assert against(feed, source, "orders").not_compared == {"w": "only the source has it"}
-    told = against(feed, source, "kinds")
-    assert told.is_equal
-    assert told.not_compared == {
+    result = against(feed, source, "kinds")
+    assert result.is_equal
+    assert result.not_compared == {
         "y": "only the history has it",
         "lt": "the source has it as blob, the history as string",
     }
@@ -296,9 +298,9 @@ def test_columns_of_one_side_and_without_a_common_text(feed: Chain, source: Mari
     ],
 )
 def test_types_without_a_common_text(kind: str, history: pa.DataType, why: str) -> None:
-    told = canonical_form(kind, history)
-    assert not isinstance(told, CanonicalForm)
-    assert told.startswith(why)
+    form = canonical_form(kind, history)
+    assert not isinstance(form, CanonicalForm)
+    assert form.startswith(why)
 
 
 LEAST, LARGEST = f"0.{'0' * 29}1", f"{'9' * 35}.{'9' * 30}"
@@ -336,7 +338,7 @@ LEAST, LARGEST = f"0.{'0' * 29}1", f"{'9' * 35}.{'9' * 30}"
 def test_texts_are_those_of_the_server(
     kind: str, held: pa.DataType, values: list[Any], texts: list[str | None]
 ) -> None:
-    """Doubles as CAST AS DECIMAL(65,30) gives them, which cuts off at its largest; as a MariaDB server answered."""
+    """CAST AS DECIMAL(65,30) cuts doubles off at its largest value; the texts come from a MariaDB server."""
     form = canonical_form(kind, held)
     assert isinstance(form, CanonicalForm)
     assert form.text(pa.array(values, held)).to_pylist() == [None if t is None else t.encode() for t in texts]
@@ -370,13 +372,13 @@ def test_the_command(source: MariaDB, capsys: pytest.CaptureFixture[str]) -> Non
     assert '  changed id="7": v: "later" in the history, "other" in the source\n' in text
     assert "\n    The row is there, unchanged since " in text
     assert cli.main([*command, "--at", str(tso(RELEASED + 5)), "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert (said["counts"]["changed"], said["samples"][0]["source"]) == (1, {"v": "other"})
-    assert said["caveats"][0].startswith(f"Position {tso(RELEASED + 5)} is not final yet: the table is final up to ")
+    output = json.loads(capsys.readouterr().out)
+    assert (output["counts"]["changed"], output["samples"][0]["source"]) == (1, {"v": "other"})
+    assert output["caveats"][0].startswith(f"Position {tso(RELEASED + 5)} is not final yet: the table is final up to ")
 
 
 @pytest.mark.usefixtures("home")
-def test_what_the_source_refuses_is_one_line(
+def test_an_error_of_the_source_is_one_line(
     source: MariaDB, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["verify", "shop", "shop.orders", "--jdbc", source.url]
@@ -385,9 +387,9 @@ def test_what_the_source_refuses_is_one_line(
     assert capsys.readouterr().err == "the source database answers: Table 'shop.orders' doesn't exist\n"
     monkeypatch.setenv(PASSWORD, "guessed-wrong")
     assert cli.main(command) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("the source database answers: Access denied for user 'verifier'@")
-    assert "guessed-wrong" not in said
+    output = capsys.readouterr().err
+    assert output.startswith("the source database answers: Access denied for user 'verifier'@")
+    assert "guessed-wrong" not in output
     monkeypatch.delenv(USER)
     assert cli.main(command) == 1
     assert capsys.readouterr().err.startswith("CDC_VERIFY_USER is not set")
@@ -404,7 +406,7 @@ def test_a_snapshot_stays_as_it_is(source: MariaDB) -> None:
 
 
 class Servers:
-    """A connection that notes what it is asked, and answers as a server of a version."""
+    """A connection that records the queries, and answers as a server of a version."""
 
     def __init__(self, version: str) -> None:
         self.asked: list[str] = []
@@ -428,7 +430,7 @@ class Servers:
 
 
 def test_tidb_is_asked_as_of_the_position() -> None:
-    """With the logical part of the TSO."""
+    """The position has the logical part of the TSO."""
     server: Any = Servers("8.0.11-TiDB-v8.5.1")
     taken = DatabaseSnapshot(server, tso(5, 3))
     assert server.asked[-1] == f"SET SESSION tidb_snapshot = '{tso(5, 3)}'"
@@ -438,8 +440,8 @@ def test_tidb_is_asked_as_of_the_position() -> None:
 @pytest.mark.parametrize(
     ("version", "status"), [("8.0.36", "MASTER"), ("8.4.3-log", "BINARY LOG"), ("5.7.44", "MASTER")]
 )
-def test_mysql_tells_the_binlog_before_and_after_the_snapshot(version: str, status: str) -> None:
-    """Without a lock."""
+def test_mysql_states_the_binlog_before_and_after_the_snapshot(version: str, status: str) -> None:
+    """The snapshot takes no lock."""
     server: Any = Servers(version)
     assert DatabaseSnapshot(server, 0).description == "MySQL as it is now, at binlog binlog.000002:157"
     asked = [sql for sql in server.asked if sql != "SELECT VERSION()"]

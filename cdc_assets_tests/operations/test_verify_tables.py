@@ -1,4 +1,4 @@
-"""The histories of a feed against a real MariaDB server whose rows change: which rows are waited for, and what stays."""
+"""Compare histories with a MariaDB server whose rows change: which rows the job waits for, and which differences stay."""
 
 import logging
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Act = Callable[[], object]
 
 
 class Follower(logging.Handler):
-    """Notes the lines of a comparison's log, and does something once when it waits for the history."""
+    """Records the log lines of a comparison, and acts once when it waits for the history."""
 
     def __init__(self, lines: list[str], act: Act | None) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Follower(logging.Handler):
         self._act = act
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line."""
+        """Record a line."""
         self._lines.append(record.getMessage())
         if "waiting at most" in record.getMessage() and self._act:
             act, self._act = self._act, None
@@ -43,7 +43,7 @@ class Follower(logging.Handler):
 
 
 class Feed:
-    """A feed of the server's tables: what is sent is released by the next run."""
+    """A feed of the server's tables: the next run releases what is sent."""
 
     def __init__(self, chain: Chain, stream: Stream, server: MariaDB) -> None:
         self.chain = chain
@@ -52,7 +52,7 @@ class Feed:
         self.lines: list[str] = []
 
     def ingest(self, *messages: Message, watermark: int) -> None:
-        """Have a run release these messages."""
+        """Run the pipeline so that it releases these messages."""
         seen = len(self.stream.records)
         for message in messages:
             self.stream.send(message)
@@ -63,7 +63,7 @@ class Feed:
     def verify(
         self, *names: str, meanwhile: Act | None = None, **settings: Any
     ) -> dict[str, Verification | NotCompared]:
-        """Compare tables; do something as soon as the source is read, if a table differs."""
+        """Compare tables, and act as soon as the source is read, if a table differs."""
         follower = Follower(self.lines, meanwhile)
         log = logging.getLogger(__name__)
         log.setLevel(logging.INFO)
@@ -98,7 +98,7 @@ def begin() -> Stream:
 
 @pytest.fixture(scope="module")
 def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    """A feed of five tables, run once: not to be changed."""
+    """A feed of five tables, run once; tests do not change it."""
     chain = Chain(spark, tmp_path_factory.mktemp("begun"))
     chain.add(begin().records)
     chain.run()
@@ -107,7 +107,7 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chai
 
 @pytest.fixture
 def feed(begun: Chain, mariadb_server: MariaDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """A copy of the feed, and the server with the rows that it tells of."""
+    """A copy of the feed, and the server with the rows that its messages state."""
     monkeypatch.setenv(USER, mariadb.USER)
     monkeypatch.setenv(PASSWORD, mariadb.PASSWORD)
     monkeypatch.setattr(tables, "_POLL_SECONDS", 0.1)
@@ -132,7 +132,7 @@ def compared(outcome: Verification | NotCompared) -> Verification:
 
 
 def why(outcome: Verification) -> dict[str, tuple[str | None, str]]:
-    """Kind of difference -> key and verdict of its sample."""
+    """Return kind of difference -> key and verdict of its sample."""
     return {each.kind: (each.key["id"], each.life.verdict.split(",")[0]) for each in outcome.samples}
 
 
@@ -167,7 +167,7 @@ def test_differences_of_each_kind_stay(feed: Feed) -> None:
 
 
 def test_rows_that_changed_after_the_position_are_waited_for(feed: Feed) -> None:
-    """Each kind, and one that had changed twice when its first change came; its second came with it."""
+    """Rows of each kind, and one that had changed twice when its first change arrived."""
     feed.server.run(
         "DELETE FROM orders WHERE id = 1",
         "UPDATE orders SET v = 'first' WHERE id = 2",
@@ -196,7 +196,7 @@ def test_rows_that_changed_after_the_position_are_waited_for(feed: Feed) -> None
 
 
 def test_copies_of_a_row_are_waited_for(feed: Feed) -> None:
-    """In a table without a key, which gets a third copy."""
+    """The table has no key, and gets a third copy."""
     feed.server.run("INSERT INTO logs VALUES (1, 'twice')")
     row = LOGS.insert(tso(110), 1, "twice") | {"pkNames": None}
     outcome = compared(feed.verify("logs", meanwhile=lambda: feed.ingest(row, watermark=120))["logs"])
@@ -226,7 +226,7 @@ def test_rows_that_change_again_before_they_come_are_not_decided(feed: Feed) -> 
     assert (outcome.grade, outcome.unsettled, outcome.counts, outcome.samples) == (Grade.WARNING, 2, NONE, [])
 
 
-def test_of_many_rows_only_some_are_waited_for(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_waits_for_a_limited_number_of_rows(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "MOST_EXAMINED", 2)
     feed.server.run("UPDATE orders SET v = 'x'", "INSERT INTO orders VALUES (9, 'new')")
     sent = [ORDERS.update(tso(110 + n), n, "x", f"v{n}") for n in range(4)]
@@ -254,7 +254,7 @@ def test_a_table_that_cannot_be_compared_fails_alone(feed: Feed) -> None:
     )
 
 
-def test_a_table_created_anew_that_has_no_row_yet(feed: Feed) -> None:
+def test_a_table_that_is_created_again_and_has_no_row_yet(feed: Feed) -> None:
     """Its history has the columns of the dropped table."""
     drop, create = "DROP TABLE orders", "CREATE TABLE orders (code varchar(9) PRIMARY KEY, v varchar(20))"
     feed.server.run(drop, create)
@@ -265,7 +265,7 @@ def test_a_table_created_anew_that_has_no_row_yet(feed: Feed) -> None:
 
 
 def test_columns_that_change_meanwhile(feed: Feed) -> None:
-    """At the source only, and on both sides."""
+    """A column changes at the source only, or on both sides."""
     feed.server.run("INSERT INTO orders VALUES (9, 'lost')")
     rename = "ALTER TABLE orders RENAME COLUMN v TO w"
     statement = ddl(rename, tso(110), table="orders", ddl_type="ALTER")
@@ -321,7 +321,7 @@ def version(digest: int, from_ts: int, to_ts: int | None) -> RowVersion:
         ([version(A, 1, None)], {A: 1}, True, True),
         ([version(A, 1, 7), version(B, 7, None)], {B: 1}, True, True),
         ([version(A, 1, 7), version(B, 7, 9)], {B: 1}, True, True),
-        # Absent: after a delete, between two versions, before an insert; not at an update.
+        # No row: after a delete, between two versions, before an insert; but not at an update.
         ([version(A, 1, 7)], {}, True, True),
         ([version(A, 1, 7), version(B, 8, None)], {}, True, True),
         ([version(B, 8, None)], {}, True, True),
@@ -342,5 +342,5 @@ def version(digest: int, from_ts: int, to_ts: int | None) -> RowVersion:
 def test_images_at_the_position_or_later(
     versions: list[RowVersion], image: dict[int, int], has_key: bool, expected: bool
 ) -> None:
-    """At position 5."""
+    """The position is 5."""
     assert holds_image(versions, 5, image, has_key=has_key) is expected

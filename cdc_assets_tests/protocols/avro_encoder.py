@@ -45,7 +45,7 @@ _MESSAGE = ("record", {"type": ("enum", 4), "payload": ("union", [("record", eac
 
 
 def read_message(data: bytes) -> Any:
-    """A message as plain values; of a union `[branch, value]`."""
+    """Return a message as plain values; a union is `[branch, value]`."""
     branch, at = _number(data, 0)
     assert branch == _BRANCH
     value, at = _read(_MESSAGE, data, at)
@@ -54,7 +54,7 @@ def read_message(data: bytes) -> Any:
 
 
 def message_bytes(message: Any) -> bytes:
-    """The bytes of a message in the form of `read_message`; a value of another type is made one of the schema's."""
+    """Return the bytes of a message in the form of `read_message`; values are converted to the schema's types."""
     return _varint(_BRANCH) + _write(_MESSAGE, message)
 
 

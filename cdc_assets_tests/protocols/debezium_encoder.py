@@ -20,7 +20,7 @@ def source(
     gtid: str | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """The place of a change, `seconds` after an instant in 2023."""
+    """Return the source block of a change, `seconds` after an instant in 2023."""
     return {
         "version": "1.9.5.Final", "connector": "mysql", "name": "mysql-server-1", "ts_ms": MS + 1000 * seconds,
         "snapshot": "false", "db": "inventory", "sequence": None, "table": "customers", "server_id": server_id,
@@ -29,19 +29,19 @@ def source(
 
 
 def read_source(pos: int = 4, *, milliseconds: int = 0, **more: Any) -> dict[str, Any]:
-    """The place of a snapshot's read."""
+    """Return the source block of a snapshot's read."""
     return source(pos, server_id=0, snapshot="true", ts_ms=MS + milliseconds, **more)
 
 
 def envelope(
     op: str, before: dict[str, Any] | None, after: dict[str, Any] | None, at: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """The payload of a change."""
+    """Return the payload of a change."""
     return {"before": before, "after": after, "source": at, "op": op, "ts_ms": MS + 500, "transaction": None} | more
 
 
 def with_schema(payload: dict[str, Any], fields: list[dict[str, Any]] = FIELDS) -> dict[str, Any]:
-    """The payload beside its schema, as JsonConverter writes it."""
+    """Return the payload beside its schema, as JsonConverter writes it."""
     images = [
         {"type": "struct", "fields": fields, "optional": True, "name": "s.inventory.customers.Value", "field": f}
         for f in ("before", "after")
@@ -52,12 +52,12 @@ def with_schema(payload: dict[str, Any], fields: list[dict[str, Any]] = FIELDS) 
 
 
 def key_with_schema(key: dict[str, Any]) -> dict[str, Any]:
-    """A record's key beside its schema."""
+    """Return a record's key beside its schema."""
     return {"schema": {"type": "struct", "fields": KEY_FIELDS, "optional": False, "name": "s.Key"}, "payload": key}
 
 
 def text(value: Any) -> bytes:
-    """JSON as the converter writes it."""
+    """Return JSON as the converter writes it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -1,4 +1,4 @@
-"""An encoder of the Open Protocol, written from the document (and Go's for `strconv.Quote`), independent of the decoder."""
+"""Encode the Open Protocol, written from the document (and Go's for `strconv.Quote`), independent of the decoder."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ BINARY, HANDLE_KEY, GENERATED, PRIMARY_KEY, UNIQUE_KEY, MULTIPLE_KEY, NULLABLE, 
 
 
 def json_bytes(value: Any) -> bytes:
-    """As Go's encoding/json writes it."""
+    """Return JSON as Go's encoding/json writes it."""
     if isinstance(value, bytes):
         return value
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -25,7 +25,7 @@ def frame(data: bytes) -> bytes:
 
 
 def message(*events: Event, version: int = 1) -> tuple[bytes, bytes]:
-    """Key and value of a record that holds these events."""
+    """Return key and value of a record that holds these events."""
     key = version.to_bytes(8, "big") + b"".join(frame(json_bytes(k)) for k, _ in events)
     return key, b"".join(frame(json_bytes(v)) for _, v in events)
 
@@ -43,7 +43,7 @@ def ddl(ts: int, query: str, code: int, table: str = "t1", schema: str = "test")
 
 
 def column(code: int, value: Any, flags: int = 0, *, handle: bool = False) -> dict[str, Any]:
-    """A column; `h` is left out when it is false, as the encoder does."""
+    """Return a column; `h` is left out if it is false, as the encoder does."""
     return {"t": code, **({"h": True} if handle else {}), "f": flags, "v": value}
 
 
@@ -59,12 +59,12 @@ _NAMED = {7: "a", 8: "b", 12: "f", 10: "n", 13: "r", 9: "t", 11: "v"}
 
 
 def go_quote(data: bytes) -> str:
-    """strconv.Quote without the quotation marks."""
+    """Return bytes as strconv.Quote does, without the quotation marks."""
     return "".join(_quoted(part) for part in _runes(data))
 
 
 def _runes(data: bytes) -> Iterable[str | int]:
-    """The characters of UTF-8, and as numbers the bytes that belong to none."""
+    """Return the characters of UTF-8, and the bytes that belong to no character as numbers."""
     at = 0
     while at < len(data):
         for size in range(1, 5):

@@ -30,7 +30,7 @@ class Table:
     key: tuple[str, ...] = ("id",)
 
     def under(self, version: int, table_id: int | None = None, *added: dict[str, Any]) -> "Table":
-        """The table under another schema."""
+        """Return the table under another schema."""
         return replace(self, version=version, table_id=table_id or self.table_id, columns=(*self.columns, *added))
 
     @property

@@ -84,7 +84,7 @@ SPEC_EVENT = NOTHING | {
 }
 ROW, NEW_ROW = json.loads(SPEC_ROW), json.loads(SPEC_NEW_ROW)
 
-# name -> (message, the event that it is)
+# name -> (message, its event)
 SPEC: dict[str, tuple[str, dict[str, Any]]] = {
     "DDL": (
         SPEC_DDL,
@@ -136,7 +136,7 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
 def decoded(
     spark: SparkSession, folder: Path, values: list[bytes], *, tidb_extension: bool = True
 ) -> list[list[dict[str, Any]]]:
-    """The events of each value; row images and types as objects."""
+    """Return the events of each value; row images and types as objects."""
     rows = [("t", 3, n, None, 7, None, bytearray(v), None, None) for n, v in enumerate(values)]
     raw = frame_of_rows(spark, rows, StructType([StructField(f.name, f.dataType) for f in RAW_RECORDS.columns]))
     feed = make_feed(folder, tidb_extension=tidb_extension)
@@ -170,7 +170,7 @@ def test_a_message_of_several_rows_becomes_several_events(spark: SparkSession, t
 
 
 def test_source_details_are_read_and_bad_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
-    """A number and a time of another type than prescribed harm nothing, as nothing depends on them."""
+    """An `id` or `ts` of a wrong type is no error, as nothing depends on it."""
     sent = dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"})
     row = {name: value for name, value in sent.items() if name not in {"id", "ts"}}
     cases: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
@@ -190,7 +190,7 @@ def test_source_details_are_read_and_bad_ones_are_null(spark: SparkSession, tmp_
 
 
 def canal_control(kind: str, sql: str) -> bytes:
-    """A message of Canal's without a table and a row."""
+    """Return a message of Canal without a table and a row."""
     nothing = {"data": None, "mysqlType": None, "old": None, "pkNames": None, "sqlType": None}
     named = {"database": "", "table": "", "gtid": "", "id": 3, "isDdl": False, "type": kind, "sql": sql}
     return json.dumps(nothing | named | {"es": 1750000003000, "ts": 1750000003120}).encode()
@@ -205,7 +205,7 @@ CONTROLS = {
 
 
 def test_canals_messages_without_rows_are_no_row_events(spark: SparkSession, tmp_path: Path) -> None:
-    """The ends of XA transactions and the other event types of Canal that are about its source."""
+    """Canal sends the ends of XA transactions, and other events about its source."""
     values = [canal_control(kind, sql) for kind, sql in CONTROLS.items()]
     results = decoded(spark, tmp_path, values, tidb_extension=False)
     assert [[(e["kind"], e["ddl_statement"], e["source_ms"], e["reason"]) for e in events] for events in results] == [
@@ -248,7 +248,7 @@ def test_canals_messages_without_rows_are_counted(chain: Callable[..., Chain]) -
 
 
 def test_texts_are_read_unchanged(spark: SparkSession, tmp_path: Path) -> None:
-    """What TiCDC escapes and what it does not; a full `before` laid over from a partial `old` too."""
+    """TiCDC escapes some characters; a complete `before` is built from a partial `old`, too."""
     texts = {
         "a": '<&>"\\/\u2028',
         "b": "\x00\x1f\x7f\x85",
@@ -269,7 +269,7 @@ def test_texts_are_read_unchanged(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_numbers_keep_their_digits(spark: SparkSession, tmp_path: Path) -> None:
-    """commitTs lies above 2^53; values are texts on the wire, and nothing reads them as numbers."""
+    """commitTs is above 2^53; values are texts in messages, and stay texts."""
     tricky = {"u": "18446744073709551615", "d": "1.10", "f": "5e-324", "z": "007", "n": "-0"}
     message = dml("INSERT", 2**63 - 1, {"id": "1"} | tricky, dict.fromkeys(["id", *tricky], "varchar"))
     ((event,),) = decoded(spark, tmp_path, [json.dumps(message).encode()])
@@ -280,7 +280,7 @@ def test_numbers_keep_their_digits(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.fast
 def test_every_byte_of_a_binary_reaches_the_history(chain: Callable[..., Chain]) -> None:
     """The specification's example, and every byte, as ISO-8859-1 characters with TiCDC's escapes."""
-    it = chain(type_mapping="warn")  # one value is none of its type
+    it = chain(type_mapping="warn")  # one value is not of its type
     example = bytes([5, 7, 10, 15, 36, 50, 43, 99, 120, 60, 38, 255, 254, 45, 55, 70])
     escaped = r"\u0005\u0007\n\u000f$2+cx\u003c\u0026ÿþ-7F"
     every = bytes(range(256))

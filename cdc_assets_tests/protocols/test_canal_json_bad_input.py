@@ -156,7 +156,7 @@ BAD: dict[str, tuple[bytes | None, Reason]] = {
     "nesting without an end": (text(UPDATE)[:-1] + b', "x": ' + b"[" * 2000, MALFORMED),
 }
 
-# Nesting of 2000 levels: whichever way it goes, as an event or into quarantine, it must go one way.
+# Nesting of 2000 levels: the record must become either an event or a row of quarantine.
 DEEP: dict[str, bytes] = {
     "an unknown field of arrays": text(UPDATE)[:-1] + b', "x": ' + nested("[", "]").encode() + b"}",
     "an unknown field of objects": text(UPDATE)[:-1] + b', "x": ' + nested('{"a":', "}").encode() + b"}",
@@ -219,7 +219,7 @@ def test_deep_nesting_is_decoded_or_quarantined(name: str, bad: Bad) -> None:
 
 
 def test_the_records_beside_bad_ones_are_decoded(bad: Bad) -> None:
-    """Every good row is in the history: the run went to its end, and the ten megabytes came through."""
+    """Every good row is in the history, also the one of ten megabytes."""
     expected = dict(bad.good)
     versions = {v["id"]: v for v in bad.chain.history()}
     assert {key: v["v"] for key, v in versions.items() if key in expected} == expected
@@ -263,7 +263,7 @@ TYPES = {c: "bigint" if c == "id" else "varchar" for c in COLUMNS}
 
 
 def own_name(column: str) -> str:
-    """The contract: a column that begins with `_cdc_` is kept under `_source` and its name."""
+    """Return a column's name in the history: a name that begins with `_cdc_` gets the prefix `_source`."""
     return f"_source{column}" if column.lower().startswith("_cdc_") else column
 
 
@@ -277,7 +277,7 @@ def typed(key: int, version: int) -> dict[str, Any]:
 
 @pytest.mark.extended
 def test_tables_and_columns_may_have_any_name(chain: Callable[..., Chain]) -> None:
-    """They are kept, stay inside the lakehouse, and can be merged into."""
+    """Their histories stay inside the lakehouse, and can be merged into."""
     it = chain()
     stream = Stream()
     for table, database in TABLES:

@@ -13,6 +13,7 @@ from cdc_assets.mysql_types.jdbc import JDBC, Source
 from cdc_assets.protocols.canal_json.type_rules import CanalJsonRules, JdbcCodes
 from cdc_assets.type_checks.validation import OK, find_broken_rules
 from cdc_assets_tests.support import frame_of_rows
+from cdc_assets_tests.type_checks.test_type_mapping import VALUES
 
 SPEC: frozenset[Source] = frozenset({"spec"})
 BOTH: frozenset[Source] = frozenset({"spec", "canal"})
@@ -45,29 +46,24 @@ NULLS = [("tinyint unsigned", -6), ("smallint unsigned", 5), ("int unsigned", 4)
 CODES = [-7, -6, -5, 1, 3, 4, 5, 7, 8, 12, 91, 92, 93, 2004, 2005]
 
 
-VALUES = {
-    "date": "2020-02-29",
-    "datetime": "2020-02-20 02:20:20",
-    "timestamp": "2020-02-20 02:20:20.123456",
-    "time": "-838:59:59",
-    "year": "2020",
-}
-
-
 def permitted(
     spark: SparkSession, cases: Sequence[tuple[str, str | None, int | None]], sources: frozenset[Source]
 ) -> list[bool]:
-    """Whether the rules have the code beside the type and the value, each case in a table of its own."""
+    """Return whether the rules allow the code for the type and the value, each case in a table of its own."""
     rows = []
     for at, (text, value, code) in enumerate(cases):
         image = {"c": VALUES.get(text, value) if value is not None else None}
-        told = map(json.dumps, (image, {"types": {"c": text}}, {} if code is None else {"c": code}))
-        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
+        detail = map(json.dumps, (image, {"types": {"c": text}}, {} if code is None else {"c": code}))
+        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *detail))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
-    found = CanalJsonRules(sources).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
-    assert sorted(int(o["table"]) for o in found) == list(range(len(cases)))
-    fine = {int(o["table"]) for o, told in zip(found, find_broken_rules(found, JdbcCodes), strict=True) if told == OK}
+    observations = CanalJsonRules(sources).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
+    assert sorted(int(o["table"]) for o in observations) == list(range(len(cases)))
+    fine = {
+        int(o["table"])
+        for o, verdict in zip(observations, find_broken_rules(observations, JdbcCodes), strict=True)
+        if verdict == OK
+    }
     return [at in fine for at in range(len(cases))]
 
 
@@ -82,7 +78,7 @@ def test_each_type_and_range_has_the_code_of_the_document_and_no_other(spark: Sp
 def test_departures_of_canal(spark: SparkSession) -> None:
     cases: Sequence[tuple[str, str | None, int | None]] = [
         ("set('a','b')", None, 2004),
-        ("set('a','b')", "1", 2004),  # in a message whose last row has NULL: case canal_set_null_rows
+        ("set('a','b')", "1", 2004),  # in a message whose last row has NULL: see the case canal_set_null_rows
         ("json", "{}", 2004),
         ("point", "x", 2004),
         ("tinyint unsigned", None, 5),
@@ -98,12 +94,12 @@ def test_without_the_extension_ticdcs_codes_go_by_their_values_all_the_same(spar
     rows = []
     for at, text in enumerate(["varchar", "varchar(9)"]):
         types = {"c": "tinyint unsigned", "v": text}
-        told = map(json.dumps, ({"c": "1", "v": "x"}, {"types": types}, {"c": 5, "v": 12}))
-        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *told))
+        detail = map(json.dumps, ({"c": "1", "v": "x"}, {"types": types}, {"c": 5, "v": 12}))
+        rows.append(("row", "d", str(at), "topic", 0, at, at, 1, *detail))
     shape = "kind string, database string, table string, topic string, partition int, offset long, commit_ts long"
     frame = frame_of_rows(spark, rows, f"{shape}, batch long, after string, layout string, jdbc_types string")
-    found = CanalJsonRules(BOTH).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
-    classes = {(o["table"], o["column"]): o["value_class"] for o in found}
+    observations = CanalJsonRules(BOTH).observe(conform(frame, CHANGE_EVENTS.columns).localCheckpoint(), (), {})
+    classes = {(o["table"], o["column"]): o["value_class"] for o in observations}
     assert classes == {
         ("0", "c"): "not the code of this value",
         ("0", "v"): "any",

@@ -1,4 +1,4 @@
-"""Schemas that a real converter registered have the content of Connect's JSON schemas of the same records."""
+"""Compare schemas that a real converter registered with Connect's JSON schemas of the same records."""
 
 import base64
 import gzip
@@ -19,7 +19,7 @@ def lines(folder: Any, name: str) -> list[Record]:
 
 
 def pairs(scenario: str, part: str) -> Iterator[tuple[dict[str, Any], int]]:
-    """The schema of each key or value in JSON, and its id in Avro."""
+    """Return the schema of each key or value in JSON, and its id in Avro."""
     for in_json, in_avro in zip(lines(JSON_SET, scenario), lines(SET, f"{scenario}-confluent"), strict=True):
         if in_json[part] is not None:
             number = int.from_bytes(base64.b64decode(in_avro[part])[1:5], "big")
@@ -61,7 +61,7 @@ def test_a_schema_that_no_converter_writes_is_refused(text: str, problem: str) -
 
 
 def test_the_source_column_s_own_name_is_used() -> None:
-    """With `column.propagate.source.type` the schema has it, also if Avro cannot have such a field name."""
+    """`column.propagate.source.type` puts the name into the schema, also if Avro allows no such field name."""
     column = {
         "type": "string",
         "connect.parameters": {"__debezium.source.column.type": "VARCHAR", "__debezium.source.column.name": "a-b"},

@@ -32,7 +32,7 @@ ROW = {"id": 1004, "first_name": "Anne", "last_name": "Kretchmar", "email": "ann
 def decoded(
     spark: SparkSession, folder: Path, *records: tuple[bytes | None, bytes | None, Headers]
 ) -> list[dict[str, Any]]:
-    """The events of records, which have the offsets 0, 1, ... of one partition."""
+    """Return the events of records, which have the offsets 0, 1, ... of one partition."""
     rows = [("t", 0, n, None, 1, key, value, headers, None) for n, (key, value, headers) in enumerate(records)]
     raw = frame_of_rows(spark, rows, RAW_RECORDS.columns)
     events = Debezium().decode(raw, make_feed(folder, protocol="debezium"))
@@ -81,7 +81,7 @@ def test_the_documents_examples_are_decoded(spark: SparkSession, tmp_path: Path)
     for event in (created, updated, deleted):
         assert (event["kind"], event["database"], event["table"]) == ("row", "inventory", "customers")
         assert event["key_columns"] == ["id"]
-    # The document's ts_ms is 0 in source: the envelope's stands for it.
+    # The document's source.ts_ms is 0, so the envelope's ts_ms counts.
     assert [e["source_ms"] for e in (created, updated, deleted)] == [1465491411815, 1465581029100, 1465581902300]
     assert [e["commit_ts"] for e in (created, updated)] == [1465491411815 << 18, 1465581029100 << 18]
     assert (created["before"], json.loads(created["after"])) == (None, ROW)
@@ -124,7 +124,7 @@ def _of_columns(*columns: dict[str, Any]) -> dict[str, Any]:
 
 _TICDC: dict[str, Any] = {"connector": "TiCDC", "commit_ts": 470590884281843729, "file": "", "pos": 0, "server_id": 0}
 
-# key, value, what it is
+# key, value, the kind of event or the reason
 KINDS: list[tuple[bytes | None, bytes | None, str]] = [
     (KEY, text(_row()), "row"),
     (KEY, text(with_schema(_row())), "row"),

@@ -1,4 +1,4 @@
-"""Debezium's Avro with a schema registry: the events of the JSON records in every wire format, and bad input."""
+"""Decode Debezium's Avro with a schema registry: the events of the JSON records in every wire format, and bad input."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ _OTHER = {"record_bytes", "layout_id"}
 
 
 def in_avro(registry: Registry, api: str = CONFLUENT) -> dict[str, Any]:
-    """The settings of a feed of the registry."""
+    """Return the settings of a feed with this registry."""
     return {"protocol": "debezium", "encoding": "avro", "schema_registry": {"url": registry.url + api}}
 
 
@@ -37,7 +37,7 @@ def decoded(made: Chain, records: list[Record]) -> DecodeReport:
 
 
 def events(made: Chain) -> list[dict[str, Any]]:
-    """All events in the order of their records, without the columns `_OTHER`, and with layouts as JSON."""
+    """Return all events in the order of their records, without the columns `_OTHER`, and with layouts as JSON."""
     rows = rows_in(made.lake.change_events, made.lake.spark)
     rows.sort(key=lambda e: (e["topic"], e["partition"], e["offset"]))
     without = [{c: v for c, v in row.items() if c not in _OTHER} for row in rows]
@@ -67,7 +67,7 @@ def test_a_wire_format_gives_the_events_of_json(chain: Callable[..., Chain], sce
 
 @pytest.mark.soak
 def test_every_scenario_gives_the_events_of_json(chain: Callable[..., Chain]) -> None:
-    """The records name more schemas than one plan has."""
+    """The records name more schemas than one query plan holds."""
     with running_registry(recorded_answers()) as registry:
         made, as_json = chain(**in_avro(registry)), chain(protocol="debezium")
         for n, scenario in enumerate(("customers", "composite", "extra", "bulk", "types", "ddl")):
@@ -91,35 +91,35 @@ def with_value(record: Record, offset: int, value: bytes, key: bytes | None = No
 
 def test_bad_input_is_in_quarantine_with_its_schema_id(chain: Callable[..., Chain]) -> None:
     (row,) = [r for r in read_lines(SET / "extra-confluent") if r["value"] and "parent" in r["topic"]][:1]
-    whole, key = value_of(row), base64.b64decode(row["key"])
+    good, key = value_of(row), base64.b64decode(row["key"])
     answers = recorded_answers()
     answers[f"{CONFLUENT}/schemas/ids/901"] = json.dumps(
         {"schema": json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]})}
     )
     answers[f"{CONFLUENT}/schemas/ids/902"] = json.dumps({"schema": '{"type": "object"}', "schemaType": "JSON"})
     bad = {
-        "cut": (whole[:-1], None, "malformed_avro"),
-        "half": (whole[: len(whole) // 2], None, "malformed_avro"),
-        "id alone": (whole[:5], None, "malformed_avro"),
-        "less than an id": (whole[:4], None, "malformed_avro"),
-        "one byte more": (whole + b"\x00", None, "malformed_avro"),
-        "twice": (whole + whole[5:], None, "malformed_avro"),
-        "no id": (whole[6:], None, "malformed_avro"),
+        "cut": (good[:-1], None, "malformed_avro"),
+        "half": (good[: len(good) // 2], None, "malformed_avro"),
+        "id alone": (good[:5], None, "malformed_avro"),
+        "less than an id": (good[:4], None, "malformed_avro"),
+        "one byte more": (good + b"\x00", None, "malformed_avro"),
+        "twice": (good + good[5:], None, "malformed_avro"),
+        "no id": (good[6:], None, "malformed_avro"),
         "JSON": (b'{"op": "c", "source": {}, "ts_ms": 1}', None, "malformed_avro"),
-        "unknown": (b"\x00\x00\x00\x03\x84" + whole[5:], None, "unknown_schema"),
+        "unknown": (b"\x00\x00\x00\x03\x84" + good[5:], None, "unknown_schema"),
         "no message": (b"\x00\x00\x00\x03\x85\x02", None, "unusable_schema"),
         "no Avro": (b"\x00\x00\x00\x03\x86{}", None, "unusable_schema"),
-        "no text": (whole.replace(b"mariadb", b"mari\xffdb"), None, "invalid_utf8"),
+        "no text": (good.replace(b"mariadb", b"mari\xffdb"), None, "invalid_utf8"),
         "empty": (b"", None, "empty_value"),
-        "cut key": (whole, key[:-1], "bad_key"),
-        "longer key": (whole, key + b"\x00", "bad_key"),
-        "unknown key": (whole, b"\x00\x00\x00\x03\x84\x02", "unknown_schema"),
-        "JSON key": (whole, b'{"id": 1}', "bad_key"),
+        "cut key": (good, key[:-1], "bad_key"),
+        "longer key": (good, key + b"\x00", "bad_key"),
+        "unknown key": (good, b"\x00\x00\x00\x03\x84\x02", "unknown_schema"),
+        "JSON key": (good, b'{"id": 1}', "bad_key"),
     }
     records = [with_value(row, n, value, key) for n, (value, key, _) in enumerate(bad.values())]
     with running_registry(answers) as registry:
         made = chain(**in_avro(registry))
-        report = decoded(made, [*records, with_value(row, len(bad), whole)])
+        report = decoded(made, [*records, with_value(row, len(bad), good)])
     assert report.events == {"row": 1, "undecodable": len(bad)}
     rows = {q["offset"]: (q["reason"], q["message"]) for q in made.quarantine()}
     assert {name: rows[n][0] for n, name in enumerate(bad)} == {name: reason for name, (_, _, reason) in bad.items()}
@@ -185,7 +185,7 @@ def test_an_unknown_schema_is_fetched_again(chain: Callable[..., Chain]) -> None
         schema, made = registry.answers.pop(path), chain(**in_avro(registry))
         assert decoded(made, [record]).undecodable
         registry.status = 503
-        # The registry's first answer counts while it does not answer again.
+        # The registry's first answer counts as long as it gives no other.
         assert decoded(made, [record | {"offset": 1}]).undecodable
         registry.status, registry.answers[path] = None, schema
         assert not decoded(made, [record | {"offset": 2}]).undecodable

@@ -24,7 +24,7 @@ ID = {"type": "int32", "optional": False, "field": "id"}
 
 
 def field(connect: str, semantic: str | None = None, declared: str | None = None, **more: Any) -> dict[str, Any]:
-    """The field `v` of a schema; `declared`: its MySQL type, as column.propagate.source.type states it."""
+    """Return the field `v` of a schema; `declared`: its MySQL type, as column.propagate.source.type states it."""
     parameters: dict[str, str] = dict(more.pop("parameters", {}))
     if declared:
         base, *numbers = re.findall(r"[A-Za-z ]+|[0-9]+", declared)
@@ -41,7 +41,7 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
 
 
 def number(digits: str) -> str:
-    """A JSON number with just these digits, for `row`."""
+    """Return a JSON number with exactly these digits, for `row`."""
     return f"@{digits}@"
 
 
@@ -170,7 +170,7 @@ def schema_change(table: str, declared: str) -> bytes:
 
 
 def without_schema(tables: Iterable[tuple[str, str, Sequence[Any]]]) -> list[Record]:
-    """Records without a schema: each table with its statement, and a row for each value."""
+    """Return records without a schema: a statement for each table, and a row for each value."""
     records: list[Record] = []
     for table, declared, values in tables:
         sent: list[tuple[bytes, dict[str, int] | None]] = [(schema_change(table, declared), None)]
@@ -182,7 +182,7 @@ def without_schema(tables: Iterable[tuple[str, str, Sequence[Any]]]) -> list[Rec
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    """Each setting a table of its own, in one run."""
+    """Run one feed in which each setting has a table of its own."""
     feed = Chain(spark, tmp_path_factory.mktemp("settings"), protocol="debezium")
     records: list[Record] = []
 

@@ -28,7 +28,7 @@ TIME, DATA, CONNECT = "io.debezium.time.", "io.debezium.data.", "org.apache.kafk
 
 
 def number(value: int) -> str:
-    """Java's BigInteger.toByteArray, in base64."""
+    """Return Java's BigInteger.toByteArray in base64."""
     size = (value + (value < 0)).bit_length() // 8 + 1
     return base64.b64encode(value.to_bytes(size, "big", signed=True)).decode()
 
@@ -140,7 +140,7 @@ def test_null_is_null(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "known", "expected"),
+    ("schema", "declared", "expected"),
     [
         ({"type": "int16"}, None, "smallint"),
         ({"type": "int16"}, "tinyint(1)", "tinyint(1)"),
@@ -164,10 +164,10 @@ def test_null_is_null(spark: SparkSession) -> None:
     ],
 )
 def test_a_column_has_its_declared_type_if_the_field_may_stand_for_it(
-    schema: dict[str, Any], known: str | None, expected: str | None
+    schema: dict[str, Any], declared: str | None, expected: str | None
 ) -> None:
     (field,) = layout(json.dumps([schema | {"field": "c", "optional": True}]))
-    resolved = field.resolve(parse_type(known) if known else None)
+    resolved = field.resolve(parse_type(declared) if declared else None)
     assert (resolved and str(resolved)) == expected
 
 

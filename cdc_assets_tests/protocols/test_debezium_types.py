@@ -30,7 +30,7 @@ def described(
     seconds: int = 0,
     table: str = "customers",
 ) -> dict[str, Any]:
-    """A schema-change record of a table of one column."""
+    """Return a schema-change record of a table of one column."""
     columns = [{"name": "c", "jdbcType": jdbc_type, "typeName": type_name, "length": length, "scale": scale}]
     shape = {"columns": columns, "primaryKeyColumnNames": []}
     change = {"type": "ALTER", "id": f'"inventory"."{table}"', "table": shape}
@@ -42,25 +42,25 @@ def described(
 def inserted(
     field: dict[str, Any], *, seconds: int = 0, table: str = "customers", row: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """An insert into a table of that column, NULL if no row is told."""
+    """Return an insert into a table of that column, with NULL unless a row is given."""
     image = {"c": None} if row is None else row
     return with_schema(envelope("c", None, image, source(seconds=seconds, table=table)), [field])
 
 
 def checked(
-    spark: SparkSession, folder: Path, *values: dict[str, Any], known: Iterable[dict[str, Any]] = ()
+    spark: SparkSession, folder: Path, *values: dict[str, Any], schemas: Iterable[dict[str, Any]] = ()
 ) -> Verdicts:
-    """The verdicts over these messages; `known`: rows of table_schemas."""
+    """Return the verdicts over these messages; `schemas`: rows of table_schemas."""
     messages = [text(value) for value in values]
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, KEY, value, [], None) for n, value in enumerate(messages)]
     feed = make_feed(folder, protocol="debezium")
     raw = frame_of_rows(spark, rows, RAW_RECORDS.columns)
-    return check_types(protocol_of(feed).decode(raw, feed), feed, list(known))
+    return check_types(protocol_of(feed).decode(raw, feed), feed, list(schemas))
 
 
 _NOT_OF_IT = "not a semantic type of this MySQL type"
 _CODE = "not the JDBC code of this MySQL type"
-Described = tuple[Any, ...] | None  # what the schema-change record says, if there is one
+Described = tuple[Any, ...] | None  # the column as the schema-change record describes it, if there is one
 BROKEN: list[tuple[dict[str, Any], Described, str]] = [
     (column("string", "io.debezium.data.Xml"), None, "not a type of Debezium's for MySQL"),
     (column("int32", "io.debezium.time.Timestamp"), None, "not the Connect type of this semantic type"),
@@ -83,30 +83,30 @@ FINE: list[tuple[dict[str, Any], Described]] = [
 
 
 def table_each(cases: Iterable[tuple[dict[str, Any], Described]]) -> list[dict[str, Any]]:
-    """An insert into a table of its own for each case, then its schema-change record."""
+    """Return, for each case, an insert into a table of its own and its schema-change record."""
     sent = []
-    for n, (field, told) in enumerate(cases):
+    for n, (field, described_column) in enumerate(cases):
         sent.append(inserted(field, table=f"t{n}"))
-        sent += [described(*told, table=f"t{n}")] if told else []
+        sent += [described(*described_column, table=f"t{n}")] if described_column else []
     return sent
 
 
 def test_each_rule_is_broken_by_something(spark: SparkSession, tmp_path: Path) -> None:
-    sent = table_each((field, told) for field, told, _ in BROKEN)
+    sent = table_each((field, described_column) for field, described_column, _ in BROKEN)
     violations = {v["table"]: v for v in checked(spark, tmp_path, *sent).codes.violations}
     assert violations.keys() == {f"t{n}" for n in range(len(BROKEN))}
     for n, (_, _, rule) in enumerate(BROKEN):
         violation = violations[f"t{n}"]
         assert violation["verdict"].startswith(rule)
-        told_by_statement = "ddl" in sent[violation["offset"]]
-        assert (violation["topic"], told_by_statement) == ("t", rule == _CODE)
+        is_from_statement = "ddl" in sent[violation["offset"]]
+        assert (violation["topic"], is_from_statement) == ("t", rule == _CODE)
 
 
 def test_what_connectors_send_is_fine(spark: SparkSession, tmp_path: Path) -> None:
-    found = checked(spark, tmp_path, *table_each(FINE))
-    assert found.observations == 2 * len(FINE)
-    assert found.mysql_types.passed, found.mysql_types.violations
-    assert found.codes.passed, found.codes.violations
+    report = checked(spark, tmp_path, *table_each(FINE))
+    assert report.observations == 2 * len(FINE)
+    assert report.mysql_types.passed, report.mysql_types.violations
+    assert report.codes.passed, report.codes.violations
 
 
 TIME, YEAR = "io.debezium.time", "io.debezium.time.Year"
@@ -120,7 +120,7 @@ ROWS: list[tuple[dict[str, Any], Described, dict[str, Any], str | None]] = [
     (column("int16"), ("TINYINT UNSIGNED", 5, 3), {"c": 300}, OUTSIDE),
     (column("int16"), ("TINYINT UNSIGNED", 5, 3), {"c": 255}, None),
     (column("int16"), None, {"c": 40000}, OUTSIDE),
-    (column("int64"), ("BIGINT UNSIGNED", -5, 20), {"c": -1}, None),  # has wrapped
+    (column("int64"), ("BIGINT UNSIGNED", -5, 20), {"c": -1}, None),  # wrapped around
     (column("int64"), ("INT UNSIGNED", 4, 10), {"c": -1}, OUTSIDE),
     (column("int32"), None, {"c": "7"}, JSON),
     (column("string"), None, {"c": 7}, JSON),
@@ -150,32 +150,32 @@ ROWS: list[tuple[dict[str, Any], Described, dict[str, Any], str | None]] = [
 
 def test_each_rule_of_values_is_broken_by_something(spark: SparkSession, tmp_path: Path) -> None:
     sent = []
-    for n, (field, told, row, _) in enumerate(ROWS):
-        sent += [described(*told, table=f"t{n}")] if told else []
+    for n, (field, described_column, row, _) in enumerate(ROWS):
+        sent += [described(*described_column, table=f"t{n}")] if described_column else []
         sent.append(inserted(field, table=f"t{n}", row=row, seconds=1))
-    found = {v["table"]: v["verdict"] for v in checked(spark, tmp_path, *sent).codes.violations}
-    assert found == {f"t{n}": wrong for n, (*_, wrong) in enumerate(ROWS) if wrong}
+    verdicts = {v["table"]: v["verdict"] for v in checked(spark, tmp_path, *sent).codes.violations}
+    assert verdicts == {f"t{n}": wrong for n, (*_, wrong) in enumerate(ROWS) if wrong}
 
 
 def test_a_type_that_mysql_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
-    found = checked(spark, tmp_path, described("VECTOR", 1111, 3))
-    assert [v["mysql_type"] for v in found.mysql_types.violations] == ["VECTOR"]
+    report = checked(spark, tmp_path, described("VECTOR", 1111, 3))
+    assert [v["mysql_type"] for v in report.mysql_types.violations] == ["VECTOR"]
 
 
-def test_rows_are_held_against_the_type_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
-    """The column was changed between the two rows, and a third has the old form after that."""
+def test_rows_are_checked_against_the_type_of_their_time(spark: SparkSession, tmp_path: Path) -> None:
+    """The column's type changes between the two rows; a third row has the old form after that."""
     number, date = column("int32"), column("int32", "io.debezium.time.Date")
     changes = [described("INT", 4, 11, seconds=1), described("DATE", 91, seconds=5)]
     fine = [inserted(number, seconds=2), inserted(date, seconds=6)]
     assert checked(spark, tmp_path, *changes, *fine).codes.passed
-    found = checked(spark, tmp_path, *changes, *fine[1:], inserted(number, seconds=7))
-    assert [(v["mysql_type"], v["semantic_type"]) for v in found.codes.violations] == [("date", "int32")]
+    report = checked(spark, tmp_path, *changes, *fine[1:], inserted(number, seconds=7))
+    assert [(v["mysql_type"], v["semantic_type"]) for v in report.codes.violations] == [("date", "int32")]
 
 
 def test_types_learnt_in_earlier_runs_count(spark: SparkSession, tmp_path: Path) -> None:
     columns = [{"name": "c", "type": "date", "nullable": True, "default": None, "generated": False}]
     learnt = {"database": "inventory", "table": "customers", "commit_ts": 1, "columns": columns}
-    known = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
+    schemas = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
     wrong = inserted(column("string"))
     assert checked(spark, tmp_path, wrong).codes.passed
-    assert not checked(spark, tmp_path, wrong, known=known).codes.passed
+    assert not checked(spark, tmp_path, wrong, schemas=schemas).codes.passed

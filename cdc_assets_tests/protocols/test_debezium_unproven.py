@@ -1,4 +1,4 @@
-"""Values whose form no message states: what they prove of the connector's settings, and which of them may be wrong."""
+"""Check values whose form no message states: what they prove of the connector's settings, and which may be wrong."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[list[tuple[str, list[Any]]], Doubt | None]] = {
         ("2700000000", "00:45:00 in microseconds", "750:00:00 in milliseconds"),
     ),
     "zero and NULL are right in any unit": ([("TIME", [0, None]), ("DATETIME(6)", [0, None])], None),
-    # A TIME without digits after the point has no milliseconds: 36001000 are no microseconds of it.
+    # A TIME without digits after the point has no milliseconds, so 36001000 cannot be microseconds.
     "connect": ([("TIME", [36_001_000])], ("36001000", "00:00:36.001000 in microseconds", "10:00:01 in milliseconds")),
     "connect, a DATETIME(6)": (
         [("DATETIME(6)", [1529476623001])],
@@ -99,7 +99,7 @@ FITS: list[tuple[str, Any, dict[str, str], bool]] = [
 def observed(
     spark: SparkSession, folder: Path, tables: Mapping[str, tuple[str, list[Any]]], **settings: Any
 ) -> list[Observation]:
-    """The observations of tables: name -> type, of messages with a schema if it says so, and values."""
+    """Return the observations of tables: name -> type, of messages with a schema if it says so, and values."""
     records: list[tuple[bytes | None, bytes]] = []
     for table, (declared, values) in tables.items():
         kind, _, has_schema = declared.partition(", ")
@@ -123,19 +123,19 @@ def observed(
 
 @pytest.fixture(scope="module")
 def observations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Observation]:
-    """Those of all cases."""
+    """The observations of all cases."""
     tables = {f"t{n}_{m}": t for n, (of_case, _) in enumerate(CASES.values()) for m, t in enumerate(of_case)}
     return observed(spark, tmp_path_factory.mktemp("unproven"), tables)
 
 
 @pytest.mark.parametrize(("n", "case"), list(enumerate(CASES)))
-def test_values_that_nothing_proves_are_found(
-    n: int, case: str, observations: list[Observation], tmp_path: Path
-) -> None:
+def test_unproven_values_are_reported(n: int, case: str, observations: list[Observation], tmp_path: Path) -> None:
     protocol = protocol_of(make_feed(tmp_path, protocol="debezium"))
     of_case = [o for o in observations if o["table"].startswith(f"t{n}_")]
-    found = [(u.observation["sample_value"], u.as_read, u.otherwise) for u in protocol.find_unproven_settings(of_case)]
-    assert found == ([CASES[case][1]] if CASES[case][1] else [])
+    unproven = [
+        (u.observation["sample_value"], u.as_read, u.otherwise) for u in protocol.find_unproven_settings(of_case)
+    ]
+    assert unproven == ([CASES[case][1]] if CASES[case][1] else [])
     assert not any(breaks_any_mapping(o) for o in of_case)
 
 
@@ -145,14 +145,14 @@ def test_values_that_the_setting_cannot_have_written_break_the_mapping(spark: Sp
         by_settings.setdefault(str(settings), (settings, {}))[1][f"t{n}"] = (declared, [value])
     broken = set()
     for settings, tables in by_settings.values():
-        found = observed(spark, tmp_path, tables, connector_settings=settings)
-        broken |= {o["table"] for o in found if breaks_any_mapping(o)}
+        observations = observed(spark, tmp_path, tables, connector_settings=settings)
+        broken |= {o["table"] for o in observations if breaks_any_mapping(o)}
     assert broken == {f"t{n}" for n, (*_, fits) in enumerate(FITS) if not fits}
 
 
 @pytest.fixture
 def feed(spark: SparkSession, tmp_path: Path) -> Chain:
-    """A feed without a setting, with a value that nothing proves and a value that the default cannot have written."""
+    """A feed without a setting, with a value that proves nothing and one that the default cannot have written."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     chain.add(without_schema([("short", "TIME", [2_700_000_000]), ("day", "DATETIME", [1529476623000000])]))
     return chain

@@ -1,4 +1,4 @@
-"""The native readers of messages, compared with Python's json module."""
+"""Compare the native readers of messages with Python's json module."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from cdc_assets.protocols.keys import key_values
 from cdc_assets.protocols.messages import FieldType, columns_field, overlay, read
 from cdc_assets_tests.support import frame_of_rows
 
-WANTED: Mapping[str, FieldType] = {
+FIELDS: Mapping[str, FieldType] = {
     "text": "text", "any": "any", "json": "json", "texts": "texts", "ints": "ints", "int": "int",
     "bigint": "bigint", "boolean": "boolean",
     "list": ["text"], "inner": {"text": "text", "int": "int"},
     "columns": columns_field([(2, 2), (8, 8), (16 | 64, 16)], unsupported=9),
 }  # fmt: skip
-# Any text but halves of characters, which JSON may have and no text in Spark.
+# Any text without lone surrogates, which JSON may have, but no text in Spark.
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _INTS, _BIGINTS = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 _NUMBERS = _INTS | _BIGINTS | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -29,7 +29,11 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
     max_leaves=6,
 )
-_SAID = {"f": st.sampled_from([0, 1, 2, 8, 10, 16, 64, 80, None]), "h": st.booleans() | st.none(), "other": _VALUES}
+_OPTIONAL_FLAGS = {
+    "f": st.sampled_from([0, 1, 2, 8, 10, 16, 64, 80, None]),
+    "h": st.booleans() | st.none(),
+    "other": _VALUES,
+}
 _FITTING = {
     "text": _TEXTS, "any": _VALUES, "json": st.dictionaries(_TEXTS, _VALUES, max_size=3) | st.lists(_VALUES, max_size=3),
     "texts": st.dictionaries(_TEXTS, _TEXTS, max_size=4), "ints": st.dictionaries(_TEXTS, _INTS, max_size=4),
@@ -38,8 +42,8 @@ _FITTING = {
     "inner": st.fixed_dictionaries({}, optional={"text": _TEXTS, "int": st.integers(0, 9), "other": _VALUES}),
     "columns": st.dictionaries(
         _TEXTS,
-        st.fixed_dictionaries({"v": _VALUES, "t": st.integers(0, 9)}, optional=_SAID)
-        | st.fixed_dictionaries({}, optional={"v": _VALUES, "t": st.integers(0, 9), **_SAID}),
+        st.fixed_dictionaries({"v": _VALUES, "t": st.integers(0, 9)}, optional=_OPTIONAL_FLAGS)
+        | st.fixed_dictionaries({}, optional={"v": _VALUES, "t": st.integers(0, 9), **_OPTIONAL_FLAGS}),
         max_size=3,
     ),
 }  # fmt: skip
@@ -58,12 +62,12 @@ def object_of(entries: Mapping[str, Any]) -> str:
     return "{" + ",".join(f"{as_text(name)}:{as_text(value)}" for name, value in entries.items()) + "}"
 
 
-def whole_number(value: Any, bits: int) -> bool:
+def is_integer(value: Any, bits: int) -> bool:
     return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
 
 
 def expected(field_type: FieldType, value: Any) -> Any:
-    """What is to be read, out of what Python has read."""
+    """Return what must be read from a value that Python has read."""
     if value is None:
         return None
     if isinstance(field_type, str):
@@ -76,7 +80,10 @@ def expected(field_type: FieldType, value: Any) -> Any:
 
 
 def expected_columns(columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The rule of the key is that of `ticdc-open-protocol`: flags 2, 8, 16 without 64; else `h`."""
+    """Return the columns that must be read.
+
+    The rule of the key is that of `ticdc-open-protocol`: flags 2, 8, 16 without 64; else `h`.
+    """
     code, flags, handle = (
         {n: expected(kind, c.get(name)) for n, c in columns.items()}
         for name, kind in (("t", "int"), ("f", "int"), ("h", "boolean"))
@@ -112,9 +119,9 @@ def expected_one(field_type: str, value: Any) -> Any:
         "any": True,
         "json": not isinstance(value, str),
         "texts": not isinstance(value, str) and all(isinstance(v, str) for v in values),
-        "ints": not isinstance(value, str) and all(whole_number(v, 32) for v in values),
-        "int": whole_number(value, 32),
-        "bigint": whole_number(value, 64),
+        "ints": not isinstance(value, str) and all(is_integer(v, 32) for v in values),
+        "int": is_integer(value, 32),
+        "bigint": is_integer(value, 64),
         "boolean": isinstance(value, bool),
     }
     if not fits[field_type]:
@@ -135,7 +142,7 @@ def as_type(kind: type, value: Any) -> Any:
 
 def message(value: Any) -> tuple[Any, str | None]:
     try:
-        return expected(WANTED, as_type(dict, value)), None
+        return expected(FIELDS, as_type(dict, value)), None
     except OtherTypeError:
         return None, str(Reason.WRONG_TYPE)
 
@@ -143,7 +150,7 @@ def message(value: Any) -> tuple[Any, str | None]:
 def read_all(spark: SparkSession, texts: Sequence[str | bytes]) -> list[tuple[Any, str | None]]:
     values = [(t if isinstance(t, bytes) else t.encode(),) for t in texts]
     frame = frame_of_rows(spark, values, "value BINARY").coalesce(1)
-    rows = frame.select(read(F.col("value"), WANTED).alias("r")).collect()
+    rows = frame.select(read(F.col("value"), FIELDS).alias("r")).collect()
     return [(r["r"]["m"] and plain(r["r"]["m"]), r["r"]["wrong"]) for r in rows]
 
 
@@ -157,10 +164,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-_FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+_SIX_EXAMPLES = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@_FEW
+@_SIX_EXAMPLES
 @given(messages=st.lists(_MESSAGES, min_size=20, max_size=40), indent=st.sampled_from([None, 1]))
 def test_fields_are_read_in_their_types(
     spark: SparkSession, messages: list[dict[str, Any]], indent: int | None
@@ -169,10 +176,10 @@ def test_fields_are_read_in_their_types(
     assert read_all(spark, texts) == [message(each) for each in messages]
 
 
-@_FEW
+@_SIX_EXAMPLES
 @given(
     messages=st.lists(
-        st.dictionaries(st.sampled_from([*WANTED, "x"]), _VALUES, max_size=3) | _VALUES, min_size=20, max_size=40
+        st.dictionaries(st.sampled_from([*FIELDS, "x"]), _VALUES, max_size=3) | _VALUES, min_size=20, max_size=40
     )
 )
 def test_a_field_of_another_type_is_a_reason(spark: SparkSession, messages: list[Any]) -> None:
@@ -194,7 +201,7 @@ def test_a_value_that_is_not_json_is_a_reason(spark: SparkSession) -> None:
         '{"x":NaN}',
         "{,}",
     ]
-    # One half of a character without the other, in a name, a text, or a value that nobody wants.
+    # A lone surrogate in a name, a text, or a value that is not read.
     halves = [
         rf'{{"{name}":"{text}"}}' for name, text in ((r"\ud800", ""), ("text", r"\uDE00"), ("x", r"\ud83d \ude00"))
     ]
@@ -204,7 +211,7 @@ def test_a_value_that_is_not_json_is_a_reason(spark: SparkSession) -> None:
 
 
 def test_messages_with_equal_beginnings_are_read_independently(spark: SparkSession) -> None:
-    """A first field that is an object is read once, and the types of columns are: it makes no difference."""
+    """The reader caches a first field that is an object, and the types of columns."""
     heads = [
         '"inner":{"text":"a","int":1,"other":[{}]}', '"inner":{"text":"a"}', '"inner": {"text":"é"}', '"inner":{}',
         '"inner":{"int":"x"}', '"inner":null', '"inner":[]', '"other":{"text":"a"}', '"texts":{"b":"1","a":"2"}',
@@ -223,7 +230,7 @@ def test_messages_with_equal_beginnings_are_read_independently(spark: SparkSessi
             return None, str(Reason.MALFORMED_JSON)
         if r"\ud800" in rest:
             return None, str(Reason.MALFORMED_JSON)
-        # Each value of a name is to be of its type, and the last counts.
+        # Each value of a repeated name must be of its type, and the last one counts.
         return message(alone) if message(alone)[1] else message(both)
 
     once = [(head, rest) for head in heads for rest in rests]
@@ -244,7 +251,7 @@ def test_digits_and_escapes_stay_and_the_last_field_of_a_name_counts(spark: Spar
     assert read_message["text"] == "2"
 
 
-@_FEW
+@_SIX_EXAMPLES
 @given(
     pairs=st.lists(
         st.tuples(*[st.dictionaries(st.sampled_from("abcdé"), _VALUES, max_size=4)] * 2), min_size=20, max_size=40
@@ -279,7 +286,7 @@ def test_a_key_has_the_values_of_its_columns(spark: SparkSession, rows: list[tup
         spark, [*images, (None, ["a"]), ("{}", None)], "image STRING, columns ARRAY<STRING>"
     ).coalesce(1)
     keys = [r[0] for r in frame.select(key_values(F.col("image"), F.col("columns"))).collect()]
-    # What is no text is its JSON text, and what the row does not have is null.
+    # A value that is no text becomes its JSON text, and a column that the row lacks is null.
     texts = [{n: v if isinstance(v, str) or v is None else as_text(v) for n, v in row.items()} for row, _ in rows]
     assert [json.loads(k) for k in keys[:-2]] == [
         [row.get(n) for n in columns] for row, (_, columns) in zip(texts, rows, strict=True)

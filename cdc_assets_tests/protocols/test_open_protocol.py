@@ -45,7 +45,7 @@ def feed(tmp_path: Path) -> Feed:
 
 
 def decoded(spark: SparkSession, feed: Feed, *records: Raw) -> list[dict[str, Any]]:
-    """The events of records, which have the offsets 0, 1, ... of one partition."""
+    """Return the events of records, which have the offsets 0, 1, ... of one partition."""
     rows: list[tuple[Any, ...]] = [
         ("t", 0, offset, None, 1, key, value, [], None) for offset, (key, value) in enumerate(records)
     ]
@@ -108,7 +108,7 @@ def test_the_documents_log_is_decoded(spark: SparkSession, feed: Feed) -> None:
 
 
 def test_the_documents_log_becomes_a_history(spark: SparkSession, tmp_path: Path) -> None:
-    """What its statements leave behind; the last transaction lies above the last watermark and is pending."""
+    """The last transaction is above the last watermark, so it is pending."""
     chain = Chain(spark, tmp_path, protocol="open-protocol", partitions=2)
     lines = [(p, *message((k.encode(), v.encode()))) for p, k, v in LOG]
     final = [(p, *message(resolved(415508881418485762))) for p in (0, 1)]
@@ -406,7 +406,7 @@ def test_any_bytes_become_an_event_or_a_reason(spark: SparkSession, feed: Feed) 
     assert 0 < len(framed) < len(records)
 
 
-# --- compressed values: each event's by itself
+# --- compressed values: each event's value is compressed by itself
 
 
 def _snappy(data: bytes) -> bytes:

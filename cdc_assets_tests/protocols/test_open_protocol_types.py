@@ -24,16 +24,16 @@ from cdc_assets_tests.type_checks.judging import check_types
 
 
 def checked(spark: SparkSession, folder: Path, *columns: dict[str, Any]) -> tuple[Verdict, Verdict]:
-    """The verdicts over one insert for each of these columns, called c0, c1, ..., with a fine one before each.
+    """Return the verdicts over one insert for each of these columns, called c0, c1, ..., with a right one before each.
 
-    All have one commit_ts: no row lacks what a row before it had.
+    All inserts have one commit_ts, so no row lacks a column of an earlier row.
     """
     events = [(row_key(1), {"u": {"id": key_column(1), f"c{n}": c}}) for n, c in enumerate(columns)]
     rows: list[tuple[Any, ...]] = [("t", 0, n, None, 1, *message(event), []) for n, event in enumerate(events)]
     feed = make_feed(folder, protocol="open-protocol")
     raw = frame_of_rows(spark, [(*row, None) for row in rows], RAW_RECORDS.columns)
-    found = check_types(protocol_of(feed).decode(raw, feed), feed)
-    return found.mysql_types, found.codes
+    report = check_types(protocol_of(feed).decode(raw, feed), feed)
+    return report.mysql_types, report.codes
 
 
 BROKEN = [

@@ -97,7 +97,7 @@ def raw(spark: SparkSession, sent: list[Sent]) -> DataFrame:
 
 
 def own(settings: dict[str, Any]) -> str:
-    """The settings of a feed as records look."""
+    """Return the settings of a feed that records show."""
     has_encodings = settings["protocol"] in {"simple", "debezium"}
     encoding = f", encoding: {settings.get('encoding', 'json')}" if has_encodings else ""
     return f"protocol: {settings['protocol']}{encoding}"
@@ -140,7 +140,7 @@ def test_the_quarantine_names_the_settings_that_fit(chain: Callable[..., Chain])
 
 
 def test_messages_with_the_extension_in_a_feed_without_it_fail_a_check(chain: Callable[..., Chain]) -> None:
-    """Whatever brings it first: a row, a statement or a watermark; and later runs remember it."""
+    """A row, a statement or a watermark shows the extension first; later runs remember it."""
     made, sent = chain(protocol="canal-json"), Stream(2)
 
     def run() -> Any:

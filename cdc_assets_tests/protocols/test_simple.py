@@ -35,7 +35,7 @@ def avro_feed(tmp_path: Path) -> Feed:
 
 
 def decoded(spark: SparkSession, feed: Feed, values: Iterable[bytes | None]) -> list[dict[str, Any]]:
-    """The events of records, which have the offsets 0, 1, ... of one partition."""
+    """Return the events of records, which have the offsets 0, 1, ... of one partition."""
     rows: list[tuple[Any, ...]] = [
         ("t", 0, offset, None, 1, b"", value, [], None) for offset, value in enumerate(values)
     ]
@@ -119,7 +119,7 @@ def test_null_and_absent_are_different(spark: SparkSession, feed: Feed) -> None:
 
 
 def test_both_encodings_give_the_same_events(spark: SparkSession, feed: Feed, avro_feed: Feed) -> None:
-    """The recorded types, extremes and NULLs included: all that does not depend on the encoding, and the images' text."""
+    """Everything that does not depend on the encoding is equal, also the text of the images."""
     as_json, as_avro = (
         decoded(spark, each, [bytes_of(line) for line in read_lines(TICDC / config / "types")])
         for each, config in ((feed, "simple-json"), (avro_feed, "simple-avro"))
@@ -154,7 +154,7 @@ def test_both_encodings_give_the_same_events(spark: SparkSession, feed: Feed, av
     assert (branches["c_blob"], branches["c_timestamp0"], branches["c_date"]) == ("bytes", "Timestamp", "string")
 
 
-# --- what is not as it should be
+# --- bad records
 
 INSERT = USER.insert(5, 1, "one")
 UPDATE = USER.update(5, 1, "one", "two")
@@ -222,7 +222,7 @@ BAD: dict[str, tuple[bytes | None, Reason]] = {
 
 
 def test_bad_json_is_quarantined_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
-    """Each with its reason, and harming nothing: a good row among them arrives."""
+    """A good row among the bad records arrives."""
     made = Chain(spark, tmp_path, protocol="simple")
     good = [text(m) for m in (BOOTSTRAP, USER.insert(6, 9, "good"), watermark(10))]
     values = [*[value for value, _ in BAD.values()], *good]
@@ -258,7 +258,7 @@ def test_images_that_do_not_fit_the_operation_in_avro(spark: SparkSession, avro_
 
 
 def test_values_at_their_limits_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
-    """Their texts are those of JSON messages: unsigned numbers, and base64 without the lines that MIME breaks it into."""
+    """Their texts are those of JSON messages: unsigned numbers, and base64 in one line."""
     recorded = (read_message(bytes_of(line)) for line in read_lines(TICDC / "simple-avro/types"))
     insert = next(message for message in recorded if message["payload"][1].get("data"))
     numbers = {"zero": 0, "below": 2**63 - 1, "half": 2**63, "most": 2**64 - 1}
@@ -271,13 +271,13 @@ def test_values_at_their_limits_in_avro(spark: SparkSession, avro_feed: Feed) ->
 
 
 def with_payload(message: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """An Avro message with other fields in its payload."""
+    """Return an Avro message with other fields in its payload."""
     branch, payload = message["payload"]
     return message | {"payload": [branch, payload | fields]}
 
 
 def avro_length(number: int) -> bytes:
-    """A zigzag varint, as the Avro specification has it ("Binary Encoding")."""
+    """Return a zigzag varint, as the Avro specification defines it ("Binary Encoding")."""
     rest, out = (number << 1) & (2**64 - 1) if number >= 0 else (-number << 1) - 1, b""
     while rest >= 128:
         out, rest = out + bytes([rest & 127 | 128]), rest >> 7
@@ -285,7 +285,7 @@ def avro_length(number: int) -> bytes:
 
 
 def test_bad_avro_is_quarantined_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
-    """Cut at every byte, with something behind, with any byte changed, with lengths that no memory holds."""
+    """The message is cut at every byte, gets extra bytes, changed bytes, and lengths beyond any memory."""
     values = [bytes_of(line) for line in read_lines(TICDC / "simple-avro/large")]
     kinds = {value[1]: value for value in values}
     mark, bootstrap, row = kinds[0], kinds[2], min((v for v in values if v[1] == 6), key=len)
@@ -327,7 +327,7 @@ def test_bad_avro_is_quarantined_with_its_reason(spark: SparkSession, tmp_path: 
 
 
 def test_may_be_compressed_recognises_each_encoding(spark: SparkSession, feed: Feed, avro_feed: Feed) -> None:
-    """No recorded message looks compressed; JSON is none in an Avro feed, nor Avro in a JSON feed."""
+    """No recorded message looks compressed, and no message of the other encoding looks valid."""
     wires = {"simple-json": Simple().envelope(feed), "simple-avro": Simple().envelope(avro_feed)}
     for config, other in (("simple-json", "simple-avro"), ("simple-avro", "simple-json")):
         frame = frame_of_rows(

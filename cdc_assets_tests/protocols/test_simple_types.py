@@ -1,4 +1,4 @@
-"""The type checks of Simple: what the recorded encoder sends passes, and each rule is broken by what breaks it alone."""
+"""Check the types of Simple: the recorded encoder's messages pass, and each rule is broken by one case alone."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 
 
 def checked(chain: Callable[..., Chain], values: list[bytes], **settings: Any) -> Verdicts:
-    """The verdicts over these messages, with the schemas that they carry."""
+    """Return the verdicts over these messages, with the schemas that they carry."""
     made = chain(protocol="simple", **settings)
     made.add(record(value, offset=offset, topic="t") for offset, value in enumerate(values))
     for stage in (INGEST, DECODE, SCHEMAS):
@@ -71,13 +71,13 @@ def checked(chain: Callable[..., Chain], values: list[bytes], **settings: Any) -
 @pytest.mark.parametrize("encoding", ["json", "avro"])
 def test_the_recorded_encoder_keeps_the_rules(encoding: str, chain: Callable[..., Chain]) -> None:
     streams = [read_lines(RECORDED / f"ticdc/simple-{encoding}" / scenario) for scenario in ("types", "tz", "nopk")]
-    found = checked(chain, [bytes_of(line) for stream in streams for line in stream], encoding=encoding)
-    assert found.mysql_types.passed, found.mysql_types.violations
-    assert found.codes.passed, found.codes.violations
-    seen = {o["column"] for o in found.codes.metadata["observations"]}
+    report = checked(chain, [bytes_of(line) for stream in streams for line in stream], encoding=encoding)
+    assert report.mysql_types.passed, report.mysql_types.violations
+    assert report.codes.passed, report.codes.violations
+    seen = {o["column"] for o in report.codes.metadata["observations"]}
     # `types` has every type that there is.
     assert {c["name"] for c in read_lines(RECORDED / "ticdc/truth/types.tables")[0]["columns"]} <= seen
-    classes = {o["value_class"] for o in found.codes.metadata["observations"] if o["column"] == "c_bigint_u"}
+    classes = {o["value_class"] for o in report.codes.metadata["observations"] if o["column"] == "c_bigint_u"}
     assert classes == {"0..18446744073709551615"}
 
 
@@ -88,20 +88,20 @@ def test_each_rule_is_broken_alone(chain: Callable[..., Chain]) -> None:
     values += [
         TABLE.row("INSERT", 90, data=FINE | {"w": "7"}),
         TABLE.row("INSERT", 91, data=lacking),
-        TABLE.row("DELETE", 92, old={"id": "1"}),  # its key alone
+        TABLE.row("DELETE", 92, old={"id": "1"}),  # the key alone
     ]
-    # A row whose schema nobody has brought is not judged: it waits.
+    # A row whose schema has not come is not checked: it waits.
     values.append(TABLE.under(9).row("INSERT", 99, data={"what": 1}))
-    found = checked(chain, [bytes_of(record(v)) for v in values])
-    assert not found.codes.passed
-    told = {(v["column"], v["offset"]): v["verdict"] for v in found.codes.violations}
-    # The bootstrap has offset 0, the row that is fine 1.
+    report = checked(chain, [bytes_of(record(v)) for v in values])
+    assert not report.codes.passed
+    verdicts = {(v["column"], v["offset"]): v["verdict"] for v in report.codes.violations}
+    # The bootstrap has offset 0, the right row offset 1.
     expected = {(name, n + 2): verdict for n, (name, _, verdict) in enumerate(BROKEN.values())}
     nothing = {("odd", 1): NO_SUCH_TYPE, ("w", len(BROKEN) + 2): NO_SUCH_TYPE}
-    assert told == expected | nothing | {
+    assert verdicts == expected | nothing | {
         ("m", len(BROKEN) + 3): "not in the row, though other rows of the table have it, from commit_ts 91 on"
     }
-    types = {(v["column"], v["offset"]): v["verdict"] for v in found.mysql_types.violations}
+    types = {(v["column"], v["offset"]): v["verdict"] for v in report.mysql_types.violations}
     untyped = "in the row, and not among the columns that have a type"
     assert types == {("odd", 1): "not a MySQL type", ("w", len(BROKEN) + 2): untyped}
 
@@ -112,14 +112,14 @@ def test_a_row_that_its_checksum_calls_corrupted(chain: Callable[..., Chain]) ->
     for n, corrupted in enumerate((False, True)):
         checksum = {"version": 2, "corrupted": corrupted, "current": 2188591092, "previous": 0}
         values.append(TABLE.row("INSERT", n + 1, data=FINE) | {"checksum": checksum})
-    found = checked(chain, [bytes_of(record(v)) for v in values])
-    (row,) = [v for v in found.codes.violations if v["column"] != "odd"]
-    assert {v["column"] for v in found.mysql_types.violations} == {"odd"}
+    report = checked(chain, [bytes_of(record(v)) for v in values])
+    (row,) = [v for v in report.codes.violations if v["column"] != "odd"]
+    assert {v["column"] for v in report.mysql_types.violations} == {"odd"}
     assert (row["offset"], row["column"], row["events"]) == (2, "*", 1)
     assert row["verdict"] == "corrupted, as TiCDC's checksum of the row says"
 
 
-# What a value came as in Avro -> whether the document's table, or the recorded encoder, has it beside the type.
+# The Avro branch of a value -> whether the document's table, or the recorded encoder, has it for the type.
 BRANCHES: list[tuple[str, str, str, bool]] = [
     ("m", "long", "-1", True),
     ("m", "string", "-1", False),
@@ -155,13 +155,13 @@ def test_branches_of_avro(spark: SparkSession) -> None:
         images = {"after": json.dumps({name: value}), "wire_types": json.dumps({name: branch})}
         rows.append(tuple((empty | place | named | {"table": name} | images).values()))
     columns = {n: [{"name": n, "type": t, "nullable": True}] for n, t in AVRO_TYPES.items()}
-    known = [
+    schemas = [
         dict.fromkeys(TABLE_SCHEMAS.columns.names)
         | {"database": "d", "table": n, "table_id": 1, "schema_version": 1, "columns": c}
         for n, c in columns.items()
     ]
-    found = check_types(frame_of_rows(spark, rows, CHANGE_EVENTS.columns), feed, known)
-    wrong = {v["offset"] for v in found.codes.violations}
+    report = check_types(frame_of_rows(spark, rows, CHANGE_EVENTS.columns), feed, schemas)
+    wrong = {v["offset"] for v in report.codes.violations}
     assert [n not in wrong for n in range(len(BRANCHES))] == [fine for *_, fine in BRANCHES]
 
 
@@ -182,13 +182,13 @@ def test_a_decimal_whose_schema_has_no_scale_says_what_to_do(chain: Callable[...
 
 def test_an_unknown_type_breaks_both_checks(chain: Callable[..., Chain]) -> None:
     values = [TABLE.bootstrap(), TABLE.row("INSERT", 1, data=FINE | {"odd": "[1,2]"})]
-    found = checked(chain, [bytes_of(record(v)) for v in values])
-    for verdict in (found.mysql_types, found.codes):
+    report = checked(chain, [bytes_of(record(v)) for v in values])
+    for verdict in (report.mysql_types, report.codes):
         assert [(v["column"], v["mysql_type"]) for v in verdict.violations] == [("odd", "vector")]
 
 
 def test_schemas_learnt_before_count(spark: SparkSession) -> None:
-    """A row's schema may have come with an earlier batch: then table_schemas has it."""
+    """An earlier batch brought the row's schema, so table_schemas has it."""
     feed = make_feed(RECORDED, protocol="simple")
     row = bytes_of(record(TABLE.row("INSERT", 1, data=FINE | {"w": "7"})))
     raw = frame_of_rows(spark, [("t", 0, 0, None, 1, b"", row, [], None)], RAW_RECORDS.columns)
@@ -202,9 +202,9 @@ def test_schemas_learnt_before_count(spark: SparkSession) -> None:
         "schema_version": TABLE.version,
         "columns": columns,
     }
-    known = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
-    found = check_types(events, feed, known)
-    assert [v["column"] for v in found.mysql_types.violations] == ["w"]
+    schemas = [dict.fromkeys(TABLE_SCHEMAS.columns.names) | learnt]
+    report = check_types(events, feed, schemas)
+    assert [v["column"] for v in report.mysql_types.violations] == ["w"]
 
 
 @pytest.mark.parametrize(
@@ -224,5 +224,5 @@ def test_schemas_learnt_before_count(spark: SparkSession) -> None:
     ],
 )
 def test_limits(mysql_type: str, encoding: str, ranges: tuple[int, int] | None, length: int | None) -> None:
-    found = limits_in(parse_type(mysql_type), encoding)
-    assert (found.ranges and found.ranges[:2], found.length) == (ranges, length)
+    limits = limits_in(parse_type(mysql_type), encoding)
+    assert (limits.ranges and limits.ranges[:2], limits.length) == (ranges, length)

@@ -31,7 +31,7 @@ def test_every_name_of_the_reference_table_is_a_type(name: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["types", "tz", "orders", "nopk", "nokey", "large"])
 def test_columns_have_the_types_that_they_were_declared_with(scenario: str) -> None:
-    """The recorded schemas against the truth, which is the text of the CREATE TABLE."""
+    """The recorded schemas are compared with the CREATE TABLE statements."""
     declared = {
         (shape["table"], column["name"]): parse_type(column["type"])
         for shape in read_lines(TICDC / "truth" / f"{scenario}.tables")

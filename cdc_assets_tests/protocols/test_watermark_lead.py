@@ -40,7 +40,7 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], Callable[[int], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_only_watermarks_ahead_of_a_known_time_are_quarantined(name: str, chain: Callable[..., Chain]) -> None:
+def test_only_watermarks_ahead_of_a_stated_time_are_quarantined(name: str, chain: Callable[..., Chain]) -> None:
     settings, sent = PROTOCOLS[name]
     made = chain(**settings, max_watermark_lead="36h")
     # partition -> (milliseconds after `SENT`, the record's Kafka time)

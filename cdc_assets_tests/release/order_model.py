@@ -25,7 +25,7 @@ class Change:
 
 @dataclass
 class Key:
-    """The state of a key: the changes that were applied, and whether its source is within a replay."""
+    """The state of a key: the changes that were applied, and whether its source is repeating changes."""
 
     applied: list[Change] = field(default_factory=list)
     in_replay: bool = False

@@ -18,17 +18,17 @@ def stream() -> list[Record]:
     """Return the records of all scenarios, in Kafka's order."""
     old, new = "mysql-bin.000009", "mysql-bin.000010"
     sent = [
-        # 1: the log rotates: 9 and 10 are numbers
+        # 1: the log rotates: 9 and 10 are compared as numbers
         change("c", 1, None, "a", source(900, file=old)),
         change("u", 1, "a", "b", source(4, file=new)),
-        # 2: and so are 999999 and 1000000
+        # 2: 999999 and 1000000, too
         change("c", 2, None, "a", source(5, file="mysql-bin.999999")),
         change("u", 2, "a", "b", source(4, file="mysql-bin.1000000")),
-        # 3: several rows of one event, and then a place of more digits
+        # 3: several rows of one event, then a position with more digits
         change("c", 3, None, "a", source(99, row=2)),
         change("u", 3, "a", "b", source(99, row=10)),
         change("u", 3, "b", "c", source(100)),
-        # 4: the connector starts again, and sends from before
+        # 4: the connector starts again, and sends earlier changes again
         change("c", 4, None, "a", source(10)),
         change("u", 4, "a", "b", source(20)),
         change("d", 4, "b", None, source(30)),
@@ -48,7 +48,7 @@ def stream() -> list[Record]:
         change("r", 7, None, "a", read_source(50, milliseconds=100)),
         change("u", 7, "a", "b", source(61, seconds=1)),
         change("r", 7, None, "a", read_source(50, milliseconds=100)),
-        # 8: a second snapshot reads what is there, and then something else
+        # 8: a second snapshot reads the same row, and then another one
         change("r", 8, None, "a", read_source(50, milliseconds=100)),
         change("r", 8, None, "a", read_source(900, milliseconds=9000)),
         change("r", 8, None, "b", read_source(990, milliseconds=9900)),
@@ -65,7 +65,7 @@ def stream() -> list[Record]:
         change("c", 11, None, "a", source(500, file=new, gtid="0-1-9")),
         change("u", 11, "a", "b", source(44, file="mysql-bin.000002", server_id=2, gtid="0-2-10")),
         change("c", 11, None, "a", source(30, file="mysql-bin.000002", server_id=2, gtid="0-1-9")),
-        # 12: a changed key leaves one key and enters the other at one place
+        # 12: a changed key ends one row and begins another at one position
         change("c", 12, None, "a", source(70)),
         change("d", 12, "a", None, source(80)),
         change("c", 13, None, "a", source(80)),
@@ -152,7 +152,7 @@ def test_chop(one_run: tuple[Chain, int, int], spark: SparkSession, tmp_path: Pa
 
 
 def test_a_clock_that_lags_in_a_run_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    """The two events of the key have different times, and still they must be compared."""
+    """The two events of the key have different times, but must be compared."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     read = change("r", 6, None, "a", read_source(50, milliseconds=700))
     chain.add([read, change("u", 6, "a", "b", source(60, seconds=0), offset=1)])
@@ -216,7 +216,7 @@ def test_one_text_of_other_key_columns_is_another_row(spark: SparkSession, tmp_p
 
 
 def test_an_event_without_a_place_is_late_in_the_first_run_too(spark: SparkSession, tmp_path: Path) -> None:
-    """A row that came and went has no place before a later change in another partition, of which the INSERT is lost."""
+    """A deleted row has no place before a later change in another partition, whose INSERT is lost."""
     chain = Chain(spark, tmp_path, protocol="debezium")
     came = [
         change("c", 1, None, "a", source(10, seconds=1)),

@@ -17,7 +17,7 @@ from cdc_assets.operations.why.life import Fate
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.transactions import find_held_transactions, is_held_back
 from cdc_assets.spark.session import session_for
-from cdc_assets_tests.laws.conservation import balanced, settled
+from cdc_assets_tests.laws.conservation import assert_counts_add_up, balanced
 from cdc_assets_tests.protocols.debezium_encoder import change, marker, read_source, source
 from cdc_assets_tests.support import Chain, Record, bytes_of, frame_of_rows, make_feed
 
@@ -130,7 +130,7 @@ def test_no_transaction_waits_for_compacted_events(spark: SparkSession, tmp_path
     report = chain.run().release
     assert report.pending == 0
     assert state(chain) == STATES[-1]
-    settled(chain.lake)
+    assert_counts_add_up(chain.lake)
 
 
 def test_a_transaction_waits_for_events_that_may_come(spark: SparkSession, tmp_path: Path) -> None:
@@ -175,4 +175,4 @@ def test_a_later_run_releases_the_events_that_are_held_back(spark: SparkSession,
         balanced(report)
         repeats += report.late_repeated + report.duplicate
     assert (report.pending, repeats) == (0, 1)
-    settled(chain.lake)
+    assert_counts_add_up(chain.lake)

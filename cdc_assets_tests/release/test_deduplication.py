@@ -188,26 +188,26 @@ TWICE = [(change, {"offset": 9, "index": n}) for n, change in enumerate([BACK, F
 BY_CONTENT: dict[int, tuple[list[list[Any]], list[str | None]]] = {
     # A row comes and goes; all of it comes again.
     1: ([[INSERT, Change(2, "a", None)], [INSERT, Change(2, "a", None)]], ["a", None]),
-    # Within one tick that may be the row's own doing: versions of no length.
+    # Within one tick the source may have done so: the versions have no length.
     2: ([[INSERT, DELETE], [INSERT], [DELETE]], ["a", None, "a", None]),
-    # To and fro; again, with a cut before the second.
+    # To and fro; then the same again, with a cut before the second change.
     3: ([[INSERT, BACK, FORTH, INSERT], [BACK, FORTH], [UPDATE]], ["a", "b", "a", "c"]),
     # To and fro, and once more as the source did it.
     4: ([[INSERT, BACK, FORTH, BACK], [FORTH]], ["a", "b", "a", "b", "a"]),
-    # The end of a replay is the beginning of another.
+    # One replay ends where the next one begins.
     5: ([[INSERT, BACK, INSERT], [BACK, INSERT, BACK], [Change(3, "b", "c")]], ["a", "b", "c"]),
-    # A statement that waited for a lock, and again.
+    # A statement that waited for a lock; then the same again.
     6: ([[INSERT, *WAITED], [WAITED[0]], [WAITED[1]]], ["a", "b", "c"]),
     # To and fro in one message.
     7: ([[INSERT, *TWICE]], ["a", "b", "a", "b"]),
-    # The row leaves its key in another partition, a run before what it had become.
+    # The row leaves its key in another partition, one run before its earlier changes.
     8: ([[INSERT], [(Change(2, "b", None), MOVED)], [BACK]], ["a", None]),
-    # It leaves and comes back: the pieces of two partitions follow each other.
+    # The row leaves and comes back: the pieces of two partitions follow each other.
     9: (
         [[INSERT, (Change(3, "c", None), MOVED), BACK, Change(3, "b", "c"), Change(3, None, "d")]],
         ["a", "b", "c", None, "d"],
     ),
-    # A lost change: what is there is applied.
+    # A change is lost: the others are applied.
     10: ([[INSERT, Change(4, "x", "y")]], ["a", "y"]),
 }
 
@@ -250,7 +250,7 @@ def test_deleted_changes_are_not_applied_again(spark: SparkSession) -> None:
             piece(Change(9, None, "a"), 1, 2),  # a duplicate of a deleted change
             piece(Change(10, "a", "b"), 1, 3),
             piece(Change(8, "c", "d"), 1, 4),  # a statement that waited long
-            piece(Change(7, None, "a"), 3, 5),  # of a row whose changes are all deleted
+            piece(Change(7, None, "a"), 3, 5),  # a row whose changes are all deleted
         ]
     )
     assert gate.states() == {"1": ["c", "d"], "2": ["a"]}
@@ -263,11 +263,11 @@ def test_equal_rows_without_a_key_are_counted(spark: SparkSession) -> None:
         return piece(Change(time, None, value), 0, offset, key=image(value), key_columns=[])
 
     gate = Gate(spark)
-    # Three at one time, then a clock that goes back without a repeat; all of it again.
+    # Three rows at one time, then a clock that goes back without a duplicate; then all of it again.
     stream = [(1, "a"), (1, "a"), (1, "a"), (5, "b"), (3, "c"), (3, "c")]
     gate.run(row(time, n, value) for n, (time, value) in enumerate(stream * 2))
     assert sorted(gate_values(gate)) == ["a", "a", "a", "b", "c", "c"]
-    # In a later run an equal row of the newest time may be a copy or a repeat; of an older time it is a repeat.
+    # In a later run an equal row of the newest time may be a copy or a duplicate; one of an older time is a duplicate.
     gate.run([row(1, 20, "a"), row(5, 21, "b"), row(6, 22, "b")])
     assert sorted(gate_values(gate)) == ["a", "a", "a", "b", "b", "c", "c"]
     assert (gate.late.unseen, [r["offset"] for r in gate.late.sample]) == (1, [21])

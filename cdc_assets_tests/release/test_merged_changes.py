@@ -1,4 +1,4 @@
-"""Row events into changes: split, duplicate and unordered events become one change a key and commit_ts."""
+"""Merge row events into changes: split, duplicate and unordered events become one change for each key and commit_ts."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Rows whose table schema has not come: they wait with all later events of their table, and other tables go on."""
+"""Hold rows whose table schema has not come: all later events of their table wait, and other tables go on."""
 
 import json
 from collections.abc import Callable

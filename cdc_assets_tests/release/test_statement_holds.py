@@ -1,4 +1,4 @@
-"""The tables that a DDL statement may change, and when the statement waits for a decision."""
+"""Find the tables that a DDL statement may change, and decide whether the statement waits for a decision."""
 
 from typing import Any
 

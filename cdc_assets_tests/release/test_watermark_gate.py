@@ -1,4 +1,4 @@
-"""The gate of feeds with watermarks, on change events that the tests write into their table without decoding."""
+"""Run the gate of feeds with watermarks on change events that the tests write into the table, without decoding."""
 
 import datetime as dt
 import json

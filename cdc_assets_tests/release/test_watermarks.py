@@ -1,4 +1,4 @@
-"""Watermarks, from the design's section on the gate."""
+"""Merge watermarks of partitions and runs, and release only below the smallest of a topic."""
 
 import pytest
 from hypothesis import given
@@ -34,10 +34,11 @@ def test_merge(seen: PartitionWatermarks, new: PartitionWatermarks, merged: Part
     [
         ({"t": {"0": 5, "1": 3}}, None, "topic", {"t": 3}),
         ({"t": {"0": 5, "1": None}}, None, "topic", {}),  # one partition without a watermark holds everything
-        ({"t": {"0": 5}}, 2, "topic", {}),  # one that has shown no record at all, too
+        ({"t": {"0": 5}}, 2, "topic", {}),  # so does a partition without any record
         ({"t": {"0": 5, "1": 3}}, 2, "topic", {"t": 3}),
         ({"t": {"0": 5, "2": 3}}, 2, "topic", {}),
-        ({"t": {"0": 5, "1": 4, "2": 3}}, 2, "topic", {"t": 3}),  # more partitions than said: those seen count too
+        # a topic with more partitions than the setting: all of them count
+        ({"t": {"0": 5, "1": 4, "2": 3}}, 2, "topic", {"t": 3}),
         ({"t": {"0": 5}, "u": {"0": 3}}, None, "topic", {"t": 5, "u": 3}),
         ({"t": {"0": 5}, "u": {"0": 3}}, None, "feed", {"t": 3, "u": 3}),
         ({"t": {"0": 5}, "u": {"0": None}}, None, "topic", {"t": 5}),
@@ -57,8 +58,8 @@ def test_topic_watermarks(
     [
         ({}, {"t": 5}, {"t": 5}),
         ({"t": 5}, {"t": 7}, {"t": 7}),
-        ({"t": 5}, {"t": 3}, {"t": 5}),  # never back
-        ({"t": 5}, {}, {"t": 5}),  # a new partition without a watermark holds, but takes nothing back
+        ({"t": 5}, {"t": 3}, {"t": 5}),  # a watermark never goes back
+        ({"t": 5}, {}, {"t": 5}),  # a new partition without a watermark holds back new releases, but revokes none
     ],
 )
 def test_advance(released: dict[str, int], complete: dict[str, int], expected: dict[str, int]) -> None:
@@ -70,20 +71,20 @@ MARKS = st.lists(st.tuples(st.sampled_from("tu"), st.sampled_from("012"), st.non
 
 @given(MARKS, st.integers(1, 20))
 def test_watermarks_do_not_depend_on_how_they_arrive(arrivals: list[tuple[str, str, int | None]], size: int) -> None:
-    """In one batch or in many, the end is the same; and the released watermark never falls on the way."""
-    whole: PartitionWatermarks = {}
+    """The result is the same after one batch or many, and the released watermark never goes back."""
+    of_all_batches: PartitionWatermarks = {}
     for topic, partition, mark in arrivals:
-        known = whole.setdefault(topic, {}).setdefault(partition, None)
-        whole[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
+        highest = of_all_batches.setdefault(topic, {}).setdefault(partition, None)
+        of_all_batches[topic][partition] = max((m for m in (highest, mark) if m is not None), default=None)
     seen: PartitionWatermarks = {}
     released: dict[str, int] = {}
     for start in range(0, len(arrivals), size):
         batch: PartitionWatermarks = {}
         for topic, partition, mark in arrivals[start : start + size]:
-            known = batch.setdefault(topic, {}).setdefault(partition, None)
-            batch[topic][partition] = max((m for m in (known, mark) if m is not None), default=None)
+            highest = batch.setdefault(topic, {}).setdefault(partition, None)
+            batch[topic][partition] = max((m for m in (highest, mark) if m is not None), default=None)
         seen = merge_watermarks(seen, batch)
         before, released = released, advance_watermarks(released, compute_topic_watermarks(seen, 3, "topic"))
         assert all(released[topic] >= mark for topic, mark in before.items())
-    assert seen == whole
-    assert released == compute_topic_watermarks(whole, 3, "topic")
+    assert seen == of_all_batches
+    assert released == compute_topic_watermarks(of_all_batches, 3, "topic")

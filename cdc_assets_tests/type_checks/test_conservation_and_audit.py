@@ -227,7 +227,7 @@ def test_the_quarantine_is_shown_by_reason_with_samples(run: tuple[Chain, Report
     assert verdict.description.startswith("1 rows are in quarantine: 1 malformed_json. ")
 
 
-def test_a_gap_is_found_by_the_audit(copied: Chain) -> None:
+def test_the_audit_reports_a_gap(copied: Chain) -> None:
     history = copied.lake.history("shop", "orders")
     change(history, "id = 1 AND NOT _cdc_is_current", _cdc_to_ts=f"{tso(29)}")  # a gap from 29 to 30
     (shown,) = audit.all_intervals(copied.lake, "shop", "orders").violations

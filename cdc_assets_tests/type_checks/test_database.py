@@ -1,4 +1,4 @@
-"""One verdict over the tables of a database: those that fail now, and those that failed before and are unchecked since."""
+"""Join the verdicts on the tables of a database: tables that fail now, and tables that failed and are unchecked since."""
 
 from cdc_assets.assets.checks.database import merge_table_verdicts
 from cdc_assets.assets.checks.verdict import Verdict

@@ -19,12 +19,12 @@ SCHEMAS = [row(10, "a"), row(20, "b"), row(20, None), row(20, "c"), row(30, "d")
         ((5, 9), []),
         ((11, 19), ["a"]),
         ((15, 20), ["a", "b", "c"]),
-        # A clock of whole seconds does not tell which of two statements came last: tables that swap their names.
+        # A clock of seconds does not show which of two statements came last: tables that swap their names.
         ((25, 29), ["b", "c"]),
         ((25, 30), ["b", "c", "d"]),
         ((31, 40), ["d"]),
     ],
 )
 def test_the_columns_of_a_span(span: tuple[int, int], expected: list[str]) -> None:
-    found = make_schema_lookup(SCHEMAS)("shop", "t", span)
-    assert [name for columns in found for name in columns] == expected
+    lookups = make_schema_lookup(SCHEMAS)("shop", "t", span)
+    assert [name for columns in lookups for name in columns] == expected

@@ -90,7 +90,7 @@ def test_a_type_that_mysql_does_not_have_breaks_both_checks_if_the_reference_doe
 
 
 def test_missing_types_that_protocols_document_break_no_rule() -> None:
-    """Open Protocol's type NULL; Debezium without schemas; a whole row of Simple, which breaks the rule of checksums."""
+    """Open Protocol's type NULL, Debezium without schemas, and a Simple row that breaks only the rule of checksums."""
     always_null = FINE["open-protocol"] | {
         "mysql_type": None,
         "type_code": 6,

@@ -25,19 +25,19 @@ CANAL = Sending(by_commit_ts=False, statements=True)
 TICDC = Sending(by_commit_ts=True, statements=True)
 DEBEZIUM = Sending(by_commit_ts=False, statements=False, keys_in_rows=False)
 ALL = (CANAL, TICDC, DEBEZIUM)
-WHOLE = ("id", "title", "body")
+COMPLETE = ("id", "title", "body")
 
 
 def statement(at: int, columns: str | None, offset: int = 0, *, topic: str = "t", **others: Any) -> dict[str, Any]:
     """Return a row of table_schemas; of `columns`, names in one text, `id` is the key, and `g_...` are generated."""
     place = {"commit_ts": at, "topic": topic, "partition": 0, "offset": offset, "schema_version": None}
     place |= {"sequence": 10 * at + offset, "source": None}
-    found = (
+    column_rows = (
         None
         if columns is None
         else [{"name": c, "type": "int", "generated": c.startswith("g_")} for c in columns.split()]
     )
-    return place | {"database": "shop", "table": "article", "columns": found, "key_columns": ["id"]} | others
+    return place | {"database": "shop", "table": "article", "columns": column_rows, "key_columns": ["id"]} | others
 
 
 def rows(*columns: str, at: tuple[int, int], offsets: tuple[int, int] | None = None, **others: Any) -> Image:
@@ -48,13 +48,13 @@ def rows(*columns: str, at: tuple[int, int], offsets: tuple[int, int] | None = N
     return Image(TABLE, columns, others.pop("changed", True), others.pop("key", ()), [stretch])
 
 
-def lacking(images: list[Image], known: list[dict[str, Any]], sending: Sending = CANAL, *before: str) -> list[Any]:
+def lacking(images: list[Image], schemas: list[dict[str, Any]], sending: Sending = CANAL, *before: str) -> list[Any]:
     """Return the columns that rows lack, each with the commit_ts from which on."""
 
     def earlier(names: Collection[Name]) -> dict[Name, dict[str, int]]:
         return {name: dict.fromkeys(before, 1) for name in names}
 
-    return [(m.column, m.since) for m in find_missing_columns(images, known, sending, earlier)]
+    return [(m.column, m.since) for m in find_missing_columns(images, schemas, sending, earlier)]
 
 
 CREATED = statement(1, "id title body", 1)
@@ -62,23 +62,23 @@ CREATED = statement(1, "id title body", 1)
 
 @pytest.mark.parametrize("sending", ALL)
 def test_a_column_of_the_schema_that_rows_lack(sending: Sending) -> None:
-    assert lacking([rows(*WHOLE, at=(2, 3)), rows("id", "title", at=(4, 6))], [CREATED], sending) == [("body", 4)]
+    assert lacking([rows(*COMPLETE, at=(2, 3)), rows("id", "title", at=(4, 6))], [CREATED], sending) == [("body", 4)]
 
 
 @pytest.mark.parametrize("sending", ALL)
-def test_whole_rows_generated_columns_and_other_letter_case_lack_nothing(sending: Sending) -> None:
-    known = [statement(1, "id Title body g_sum")]
-    assert lacking([rows("ID", "title", "BODY", at=(2, 9)), rows(*WHOLE, "more", at=(3, 4))], known, sending) == []
+def test_complete_rows_generated_columns_and_other_letter_case_lack_nothing(sending: Sending) -> None:
+    schemas = [statement(1, "id Title body g_sum")]
+    assert lacking([rows("ID", "title", "BODY", at=(2, 9)), rows(*COMPLETE, "more", at=(3, 4))], schemas, sending) == []
 
 
 @pytest.mark.parametrize("sending", [CANAL, TICDC])
 def test_a_column_that_a_statement_adds_or_drops(sending: Sending) -> None:
     added, dropped = statement(5, "id title body tag", 5), statement(5, "id title", 5)
-    old, new = rows(*WHOLE, at=(2, 4)), rows(*WHOLE, "tag", at=(6, 9))
+    old, new = rows(*COMPLETE, at=(2, 4)), rows(*COMPLETE, "tag", at=(6, 9))
     assert lacking([old, new], [CREATED, added], sending) == []
     assert lacking([old, rows("id", "title", at=(6, 9))], [CREATED, dropped], sending) == []
     # Some rows of one layout come before the statement, some after it.
-    assert lacking([rows(*WHOLE, at=(2, 9)), new], [CREATED, added], sending) == [("tag", 6)]
+    assert lacking([rows(*COMPLETE, at=(2, 9)), new], [CREATED, added], sending) == [("tag", 6)]
     assert lacking([old, rows("id", "title", at=(3, 9))], [CREATED, dropped], sending) == [("body", 3)]
 
 
@@ -87,69 +87,69 @@ def test_statements_of_one_second_in_two_topics_are_in_the_order_of_their_effect
     truncated = statement(5, "id title body", topic="t", sequence=1)
     dropped = statement(5, "id title", topic="schemas", sequence=2)
     rows_after = rows("id", "title", at=(6, 9))
-    assert lacking([rows(*WHOLE, at=(2, 4)), rows_after], [CREATED, truncated, dropped], DEBEZIUM) == []
+    assert lacking([rows(*COMPLETE, at=(2, 4)), rows_after], [CREATED, truncated, dropped], DEBEZIUM) == []
 
 
 def test_offsets_and_not_clocks_order_rows_and_statements() -> None:
-    """A row carries the time of its statement's begin: one that waited for a lock is older than the ALTER before it."""
+    """A row has the time at which its statement began: one that waited for a lock is older than the ALTER before it."""
     dropped = statement(50, "id title", 5)
     assert lacking([rows("id", "title", at=(40, 41), offsets=(6, 7))], [CREATED, dropped]) == []
     assert lacking([rows("id", "title", at=(40, 61), offsets=(6, 7))], [CREATED, dropped]) == []
     assert lacking([rows("id", "title", at=(60, 61), offsets=(3, 4))], [CREATED, dropped]) == [("body", 60)]
-    # Of another partition only the clock tells.
+    # For another partition, only the clock gives the order.
     elsewhere = statement(50, "id title", 5, topic="other")
     assert lacking([rows("id", "title", at=(40, 41))], [CREATED, elsewhere]) == []
     assert lacking([rows("id", "title", at=(60, 61))], [CREATED, elsewhere]) == []
 
 
-def test_rows_that_come_again_are_those_of_before_the_statement() -> None:
+def test_repeated_rows_count_as_rows_before_the_statement() -> None:
     added = statement(50, "id title body tag", 5)
-    assert lacking([rows(*WHOLE, at=(20, 40), offsets=(8, 9))], [CREATED, added]) == []
-    assert lacking([rows(*WHOLE, at=(20, 40), offsets=(2, 9))], [CREATED, added]) == []
-    assert lacking([rows(*WHOLE, at=(20, 60), offsets=(2, 9))], [CREATED, added]) == [("tag", 51)]
-    grown = rows(*WHOLE, "tag", at=(60, 70), offsets=(4, 5))
+    assert lacking([rows(*COMPLETE, at=(20, 40), offsets=(8, 9))], [CREATED, added]) == []
+    assert lacking([rows(*COMPLETE, at=(20, 40), offsets=(2, 9))], [CREATED, added]) == []
+    assert lacking([rows(*COMPLETE, at=(20, 60), offsets=(2, 9))], [CREATED, added]) == [("tag", 51)]
+    grown = rows(*COMPLETE, "tag", at=(60, 70), offsets=(4, 5))
     for sending in (CANAL, TICDC):
-        assert lacking([rows(*WHOLE, at=(20, 40), offsets=(2, 9)), grown], [], sending) == []
+        assert lacking([rows(*COMPLETE, at=(20, 40), offsets=(2, 9)), grown], [], sending) == []
     assert incomplete_later("tag", first=60) == []
     assert incomplete_later("tag", first=10) == [("tag", 20)]
 
 
 def incomplete_later(column: str, first: int) -> list[Any]:
     """Return what rows at commit_ts 20 to 40 lack of the columns of earlier runs: this one, first seen there."""
-    found = find_missing_columns(
-        [rows(*WHOLE, at=(20, 40))], [], CANAL, lambda names: {n: {column: first} for n in names}
+    missing = find_missing_columns(
+        [rows(*COMPLETE, at=(20, 40))], [], CANAL, lambda names: {n: {column: first} for n in names}
     )
-    return [(m.column, m.since) for m in found]
+    return [(m.column, m.since) for m in missing]
 
 
 def test_debezium_may_stamp_a_statement_later_than_the_rows_after_it() -> None:
-    known = [statement(1, "id title body", topic="schemas"), statement(50, "id title", topic="schemas")]
-    assert lacking([rows(*WHOLE, at=(2, 9)), rows("id", "title", at=(10, 40))], known, DEBEZIUM) == []
+    schemas = [statement(1, "id title body", topic="schemas"), statement(50, "id title", topic="schemas")]
+    assert lacking([rows(*COMPLETE, at=(2, 9)), rows("id", "title", at=(10, 40))], schemas, DEBEZIUM) == []
 
 
 @pytest.mark.parametrize("sending", [CANAL, TICDC])
-def test_rows_without_a_known_schema_are_held_against_each_other(sending: Sending) -> None:
-    whole, part = rows(*WHOLE, at=(1, 4)), rows("id", "title", at=(5, 9))
-    assert lacking([whole, part], [], sending) == [("body", 5)]
-    # Another run has seen it.
+def test_rows_without_a_table_schema_are_compared_with_each_other(sending: Sending) -> None:
+    complete, part = rows(*COMPLETE, at=(1, 4)), rows("id", "title", at=(5, 9))
+    assert lacking([complete, part], [], sending) == [("body", 5)]
+    # An earlier run has seen the column.
     assert lacking([part], [], sending, "id", "title", "body") == [("body", 5)]
-    # So looks a column that a statement adds which the feed has not got.
-    assert lacking([rows("id", "title", at=(1, 4)), rows(*WHOLE, at=(5, 9))], [], sending) == []
-    assert lacking([rows("id", "title", at=(1, 8)), rows(*WHOLE, at=(5, 9))], [], sending) == [("body", 1)]
-    # A statement between them may have dropped it, even one of a table that nobody knows.
-    assert lacking([whole, part], [statement(5, None, 5)], sending) == []
+    # Rows look like this if a statement that adds a column is missing in the feed.
+    assert lacking([rows("id", "title", at=(1, 4)), rows(*COMPLETE, at=(5, 9))], [], sending) == []
+    assert lacking([rows("id", "title", at=(1, 8)), rows(*COMPLETE, at=(5, 9))], [], sending) == [("body", 1)]
+    # A statement between the rows may have dropped the column, even a statement that is not understood.
+    assert lacking([complete, part], [statement(5, None, 5)], sending) == []
 
 
 def test_debezium_need_not_get_statements() -> None:
-    whole, part = rows(*WHOLE, at=(1, 4)), rows("id", "title", at=(5, 9))
-    assert lacking([whole, part], [], DEBEZIUM) == []
-    assert lacking([rows(*WHOLE, at=(1, 20)), part], [], DEBEZIUM) == [("body", 5)]
+    complete, part = rows(*COMPLETE, at=(1, 4)), rows("id", "title", at=(5, 9))
+    assert lacking([complete, part], [], DEBEZIUM) == []
+    assert lacking([rows(*COMPLETE, at=(1, 20)), part], [], DEBEZIUM) == [("body", 5)]
 
 
-def test_a_delete_needs_its_key_alone_or_the_whole_row_without_one() -> None:
-    known = [CREATED]
-    assert lacking([rows("id", at=(2, 3), changed=False)], known) == []
-    assert lacking([rows("title", at=(2, 3), changed=False)], known) == [("id", 2)]
+def test_a_delete_needs_its_key_or_all_columns_without_a_key() -> None:
+    schemas = [CREATED]
+    assert lacking([rows("id", at=(2, 3), changed=False)], schemas) == []
+    assert lacking([rows("title", at=(2, 3), changed=False)], schemas) == [("id", 2)]
     assert lacking([rows("id", at=(2, 3), changed=False)], [CREATED | {"key_columns": []}]) == [
         ("body", 2),
         ("title", 2),
@@ -162,7 +162,7 @@ def test_a_row_that_cannot_be_placed_is_refused_whatever_others_have() -> None:
 
     assert needed(rows("title", "body", at=(2, 3), keyed=False)) == [("id", True)]
     assert needed(rows("title", "body", at=(2, 3), key=["id"])) == [("id", True), ("id", False)]
-    # The key of Debezium's record is whole, whatever columns the row is left without.
+    # The key of Debezium's record is complete, whatever columns the row lacks.
     assert needed(rows("title", "body", at=(2, 3), key=["id"]), DEBEZIUM) == [("id", False)]
 
 
@@ -182,9 +182,9 @@ def observation(column: str, value_class: str = "any", at: int = 5, **others: An
     return {"database": "shop", "table": "article", "column": column} | place | verdict | others
 
 
-def refused(found: list[Any], before: list[Any], known: list[Any] | None = None) -> list[tuple[str, int]]:
+def refused(observations: list[Any], before: list[Any], schemas: list[Any] | None = None) -> list[tuple[str, int]]:
     """Return the columns that are refused, each with its events."""
-    judged = refuse_incomplete_columns(found, known or [], lambda _: before)
+    judged = refuse_incomplete_columns(observations, schemas or [], lambda _: before)
     return [(o["column"], o["events"]) for o in judged if o["code_verdict"] != "ok"]
 
 
@@ -207,8 +207,8 @@ def test_a_column_that_other_rows_have_is_refused_in_whichever_run_they_come() -
 def test_as_many_layouts_as_messages_cost_no_more_than_the_messages() -> None:
     images = [rows("id", f"c{n}", at=(n, n)) for n in range(5000)]
     for sending in ALL:
-        found = find_missing_columns(images, [], sending, nothing_earlier)
-        assert len(found) == (4999 if sending.statements else 0)
+        missing = find_missing_columns(images, [], sending, nothing_earlier)
+        assert len(missing) == (4999 if sending.statements else 0)
 
 
 def in_log(first: int, last: int, server: int = 1) -> LogSpan:
@@ -232,7 +232,7 @@ def added_at(position: int) -> dict[str, Any]:
         (None, [("body", 6)]),
     ],
 )
-def test_the_binlog_tells_rows_before_a_statement_that_waited(log: LogSpan | None, missing: list[Any]) -> None:
+def test_the_binlog_orders_rows_before_a_statement_that_waited(log: LogSpan | None, missing: list[Any]) -> None:
     created = statement(1, "id title", topic="changes")
     lacking_rows = rows("id", "title", at=(6, 8), log=log)
-    assert lacking([lacking_rows, rows(*WHOLE, at=(9, 9))], [created, added_at(500)], DEBEZIUM) == missing
+    assert lacking([lacking_rows, rows(*COMPLETE, at=(9, 9))], [created, added_at(500)], DEBEZIUM) == missing

@@ -63,7 +63,7 @@ BY_VALUE = {
     "bigint unsigned": (9223372036854775807, -5, 18446744073709551615, 3),
 }
 CODES = sorted({*BY_TYPE.values()})
-# Values that are no numbers, as the document's examples and FINDINGS-ticdc.md have them; of other types `1` is one.
+# Values that are no numbers, from the document's examples and FINDINGS-ticdc.md; other types have the value `1`.
 VALUES = {
     "date": "2020-02-29",
     "datetime": "2020-02-20 02:20:20",
@@ -120,7 +120,7 @@ def test_each_type_passes_with_its_code_and_with_no_other(spark: SparkSession) -
     assert broken(spark, cases[:half]) + broken(spark, cases[half:]) == expected
 
 
-def test_an_unsigned_integers_code_goes_by_its_value(spark: SparkSession) -> None:
+def test_an_unsigned_integers_code_depends_on_its_value(spark: SparkSession) -> None:
     expected: dict[Case, bool] = {}
     for text, (middle, small, top, large) in BY_VALUE.items():
         for value in (0, middle, middle + 1, top):
@@ -177,7 +177,7 @@ def test_the_one_wrong_record_among_many_right_ones_is_shown_with_its_value(spar
     assert "in 1 events" in jdbc.description
 
 
-# One column `c` with these, in a table of its own -> what is wrong with it: of each rule of values one that breaks it.
+# The type, code and value of a column `c` -> what is wrong with it; each rule of values is broken once.
 UNTYPED, NOT_OF_ROW = "in the row, and not among the columns that have a type", "not in the row"
 VALUE_CASES: list[tuple[Case, str]] = [
     (("tinyint", "300", -6), "outside the range of the type"),
@@ -267,7 +267,7 @@ def test_columns_of_types_codes_and_values_are_the_same(spark: SparkSession) -> 
 
 
 def test_a_column_without_a_type_blocks_its_table_until_the_feeds_file_gives_one(chain: Callable[..., Chain]) -> None:
-    """It is in `data` and `sqlType`, and not in `mysqlType`; with `columns:` the history has it."""
+    """`data` and `sqlType` have the column, `mysqlType` does not; with `columns:` the history has it."""
     made, sent = chain(partitions=1), Stream(1)
     row = Rows().insert(tso(5), 1, "x") | RIGHT_CODES | {"mysqlType": {"id": "bigint"}}
     made.add([sent.send(row), sent.send(watermark(tso(9)))])
@@ -289,7 +289,7 @@ def test_null_where_a_statement_says_not_null(chain: Callable[..., Chain]) -> No
     made.add([sent.send(ddl(create, tso(1))), sent.send(Rows(types=types_of).insert(tso(6), 2, None) | RIGHT_CODES, 1)])
     (refused,) = made.run().types.refused
     assert (refused.commit_ts, refused.first["problem"]) == (tso(6), "NULL in a NOT NULL column")
-    # A statement that comes late, and says that it may be NULL since before, lets it go on.
+    # A late statement, by which the column may have been NULL before, ends the hold.
     made.add([sent.send(ddl("ALTER TABLE `shop`.`orders` MODIFY `v` VARCHAR(9) NULL", tso(2), ddl_type="ALTER"))])
     assert made.run().types.refused == []
 
@@ -302,7 +302,7 @@ def test_a_type_that_the_feeds_file_gives_has_to_hold_the_value(spark: SparkSess
     assert mysql.passed
 
 
-def test_an_updates_code_goes_by_the_new_value_and_a_deletes_by_the_old(spark: SparkSession) -> None:
+def test_an_updates_code_depends_on_the_new_value_and_a_deletes_on_the_old(spark: SparkSession) -> None:
     small, large = json.dumps({"c": "1"}), json.dumps({"c": "3000000000"})
     text = "int unsigned"
     events = [
@@ -315,25 +315,25 @@ def test_an_updates_code_goes_by_the_new_value_and_a_deletes_by_the_old(spark: S
     assert sorted(row["offset"] for row in jdbc.violations) == [2, 4]
 
 
-def test_ddl_and_watermarks_are_not_looked_at(spark: SparkSession) -> None:
+def test_ddl_and_watermarks_are_not_checked(spark: SparkSession) -> None:
     mysql, jdbc = checked(spark, [event(1, ("nonsense", "x", 99), kind="ddl")])
     assert mysql.passed
     assert jdbc.passed
 
 
-def test_nothing_to_look_at_passes(spark: SparkSession) -> None:
+def test_a_run_without_row_events_passes(spark: SparkSession) -> None:
     mysql, jdbc = checked(spark, [])
     assert mysql.passed
     assert jdbc.passed
 
 
-def test_many_violations_are_counted_whole_and_shown_in_part(spark: SparkSession) -> None:
+def test_all_violations_are_counted_and_some_are_shown(spark: SparkSession) -> None:
     _, jdbc = checked(spark, [event(n, ("varchar", "x", 4)) for n in range(60)])
     assert len(jdbc.violations) == 50
     assert jdbc.description.startswith("60 of 60 observations")
 
 
-# Recorded streams that no test of the laws runs (there, a table that breaks a mapping would be blocked), one feed a list.
+# Recorded streams that no test of the laws runs, one feed for each list; in the laws a broken mapping blocks the table.
 REAL = {
     "ticdc": [
         ["canal-json_ext/ddl", "canal-json_ext_content-compatible/ddl", "canal-json_ext_delete-handle-only/ddl"],
@@ -381,7 +381,7 @@ def test_canals_own_codes_count_only_where_canal_may_be_the_sender(chain: Callab
         assert bool(made.run().types.refused) is extended
 
 
-def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[..., Chain]) -> None:
+def test_a_refused_table_stays_refused_until_the_settings_change(chain: Callable[..., Chain]) -> None:
     made, sent = chain(), Stream()
     made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
     assert not made.run().types.refused
@@ -404,7 +404,7 @@ def test_what_is_refused_stays_so_until_the_settings_change(chain: Callable[...,
 
 
 def test_a_table_is_refused_from_the_lowest_commit_ts_and_batch_on(chain: Callable[..., Chain]) -> None:
-    """The lowest counts, whichever came first; other tables are not refused."""
+    """The lowest position counts, in whatever order the events come; other tables are not refused."""
     made, sent = chain(partitions=2), Stream(2)
     made.add([sent.send(Rows().insert(tso(9), 1, "a") | WRONG_CODES)])
     made.run()
@@ -420,7 +420,7 @@ def test_a_table_is_refused_from_the_lowest_commit_ts_and_batch_on(chain: Callab
 
 
 @pytest.mark.parametrize("settings", [{"type_mapping": "warn"}, {"columns": {"shop.orders.v": "varchar(20)"}}])
-def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
+def test_other_settings_end_the_refusal(chain: Callable[..., Chain], settings: dict[str, Any]) -> None:
     made, sent = chain(), Stream()
     made.add([sent.send(Rows().insert(tso(1), 1, "a") | WRONG_CODES)])
     assert made.run().types.refused
@@ -437,13 +437,13 @@ def test_other_settings_let_it_go_on(chain: Callable[..., Chain], settings: dict
     assert not TYPES.due(made.lake, changed)
 
 
-def test_excluded_tables_are_not_looked_at(chain: Callable[..., Chain]) -> None:
+def test_excluded_tables_are_not_checked(chain: Callable[..., Chain]) -> None:
     made, sent = chain(tables={"exclude": ["shop.orders"]}), Stream()
     made.add([sent.send(Rows().insert(tso(1), 1, "a") | WRONG_CODES)])
     assert made.run().types.observations == []
 
 
-def test_the_report_holds_every_run(chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_covers_every_run(chain: Callable[..., Chain], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_of_types, "_COMPACTION_FILES", 3)
     made, sent = chain(), Stream()
     for n in range(6):  # more files than the table keeps
@@ -460,8 +460,8 @@ def test_the_report_holds_every_run(chain: Callable[..., Chain], monkeypatch: py
     assert len(made.lake.type_observations.files()) <= 3
 
 
-def test_the_report_is_no_longer_than_people_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts all observations and shows violations first; each one shown has the events of all runs."""
+def test_the_report_shows_a_limited_number_of_observations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts all observations and shows violations first; each observation has the events of all runs."""
     monkeypatch.setattr(stage_of_types, "SHOWN", 3)
     (tmp_path / "snapshots").mkdir()
     lake = Lakehouse(lambda: pytest.fail("no Spark is needed"), str(tmp_path / "lake"), "f")
@@ -493,7 +493,7 @@ def test_the_report_is_no_longer_than_people_read(tmp_path: Path, monkeypatch: p
 
 
 def test_the_report_is_the_same_after_a_run_without_events(chain: Callable[..., Chain]) -> None:
-    """Violations first, then what is new, then all; and numbers."""
+    """It shows violations first, then new observations, then all, and their numbers."""
     made, sent = chain(), Stream()
     made.add([sent.send(Rows().insert(tso(1), 1, "a") | RIGHT_CODES)])
     made.run()

@@ -1,4 +1,4 @@
-"""pandera over observations: which rules each row breaks."""
+"""Validate observations with pandera: which rules each row breaks."""
 
 import subprocess
 import sys
@@ -55,5 +55,5 @@ def test_each_row_has_the_rules_that_it_breaks() -> None:
     assert find_broken_rules([], Pairs) == []
 
 
-def test_a_rule_of_the_whole_frame_is_broken_by_every_row() -> None:
+def test_a_rule_of_the_frame_is_broken_by_every_row() -> None:
     assert find_broken_rules([{"kind": "int", "code": 4}] * 9, Pairs) == ["too many"] * 9

@@ -1,4 +1,4 @@
-"""What values may be whose column may have one of several types."""
+"""Limit the values of a column that may have one of several types."""
 
 import pytest
 

@@ -31,19 +31,19 @@ _STAGES = [
 @pytest.fixture(scope="module")
 def story(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The web server, over what the runs have told."""
-    told = Story(tmp_path_factory.mktemp("project"))
-    (told.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
-    told.feeds("block")
+    story = Story(tmp_path_factory.mktemp("project"))
+    (story.home / "dagster.yaml").write_text((PROJECT / "dagster.yaml").read_text())
+    story.feeds("block")
     stream = Stream(partitions=2)
     create = "CREATE TABLE `shop`.`orders` (`id` BIGINT PRIMARY KEY, `v` VARCHAR(20))"
     stream.send(ddl(create, tso(5), table="orders"), 0)
     stream.send(coded(ORDERS.insert(tso(10), 1, "a")), 0)
     stream.send(coded(ORDERS.insert(tso(20), 2, "b")), 1)
     stream.watermark(tso(100))
-    told.snapshot("1.jsonl", stream.records)
-    told.execute("first", JOB)
-    with serve(told):
-        page.goto(f"{told.server}/locations/cdc_assets/asset-groups/shop")
+    story.snapshot("1.jsonl", stream.records)
+    story.execute("first", JOB)
+    with serve(story):
+        page.goto(f"{story.server}/locations/cdc_assets/asset-groups/shop")
         for name in [*_STAGES, "orders"]:
             expect(page.get_by_text(name, exact=True).first).to_be_visible()
         expect(page.get_by_text("7 / 7 Passed").first).to_be_visible()
@@ -52,11 +52,11 @@ def story(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
         stream.send(coded(ORDERS.update(tso(NEXT_DAY), 2, "c", old="b")), 1)
         stream.send(coded(ORDERS.insert(tso(NEXT_DAY + 10), 4, "wrong code"), WRONG), 1)
         stream.watermark(tso(NEXT_DAY + 100))
-        told.snapshot("2.jsonl", stream.records[before:])
-        told.execute("held", JOB)
-        told.execute("idle", JOB)
-        assert list(told.codes.values()) == [0, 0, 0]
-        yield told
+        story.snapshot("2.jsonl", stream.records[before:])
+        story.execute("held", JOB)
+        story.execute("idle", JOB)
+        assert list(story.codes.values()) == [0, 0, 0]
+        yield story
 
 
 def open_asset(page: Page, story: Story, path: str, view: str) -> None:
@@ -71,7 +71,7 @@ def test_a_check_that_failed_shows_what_broke_it_and_what_to_do(story: Story, pa
     expect(page.get_by_text("not a code of this type").first).to_be_visible()
 
 
-def test_an_asset_after_a_run_without_news_shows_the_newest_news(story: Story, page: Page) -> None:
+def test_an_asset_after_a_run_without_new_records_shows_the_last_change(story: Story, page: Page) -> None:
     open_asset(page, story, "raw_records", "overview")
     row = page.get_by_role("row").filter(has_text="records_taken_in")
     expect(row.get_by_text("4", exact=True)).to_be_visible()  # two changes, and a watermark to each of two partitions

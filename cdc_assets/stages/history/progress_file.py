@@ -1,8 +1,8 @@
-"""How far the histories of a feed have come, and which could not be written: one small file, which saves a look at each.
+"""Keep in one small file how far the histories of a feed have come, and which tables could not be written.
 
-Each table's own cursor states how far its history has come. So a missing or damaged file is made again from the cursors,
-and a file that is behind the cursors costs only an unnecessary look at a table. Failures are in this file only: without it,
-a run tries the failed tables again.
+Each table's own cursor states how far its history has come; the file saves reading all cursors. So a missing or
+damaged file is made again from the cursors, and a file that is behind the cursors costs only an unnecessary read of
+a table. Failures are in this file only: without it, a run tries the failed tables again.
 """
 
 from collections.abc import Iterable

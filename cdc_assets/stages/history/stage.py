@@ -139,7 +139,7 @@ def _complete_report(
     tried: AbstractSet[Name],
     errors: Mapping[Name, Exception],
 ) -> None:
-    """Add to the report of a run everything but the tables that were written, and put these in order.
+    """Complete the report of a run, except the tables that were written; put these in order.
 
     Args:
         lake: the feed's tables.

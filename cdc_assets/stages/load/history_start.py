@@ -1,4 +1,4 @@
-"""Histories that begin with a load.
+"""Begin histories with a load.
 
 The gate types the rows of such a load once, in files as the history has them, and the history begins with a copy of these
 files. Where a copy is not possible (the column types have changed since, or the history has rows already), the loaded rows
@@ -144,7 +144,7 @@ def adopt_loaded_rows(
 
 
 def _begin_history(lake: Lakehouse, feed: Feed, name: Name, load: LoadedTable) -> TableReport | None:
-    """Begin one history with a copy of the files; return None if that is not possible."""
+    """Begin one history with a copy of the files; return None if a copy is not possible."""
     history, loaded_rows = lake.history(*name), lake.loaded_rows(*name)
     if history.cursor() is not None or (layout := _read_layout(lake, name, load)) is None:
         return None

@@ -60,9 +60,9 @@ def _rows_to_load(lake: Lakehouse, cursor: ReleaseCursor) -> list[dict[str, Any]
 
 
 def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: ReleaseCursor) -> list[LoadedTable]:
-    """Release the loads that histories begin with, one commit a table, so that a killed run goes on at the next table.
+    """Release the loads that histories begin with, in one commit for each table.
 
-    A table whose dump is damaged is refused until its files change.
+    A killed run goes on at the next table. A table whose dump is damaged is refused until its files change.
 
     Raises:
         ConcurrentRunError: another run released at the same time.
@@ -197,7 +197,7 @@ def check_key(lake: Lakehouse, feed: Feed, row: Mapping[str, Any]) -> None:
 
 
 def check_position(lake: Lakehouse, row: Mapping[str, Any]) -> None:
-    """Fail if changes after the position of a dump may be missing. Needs no Spark.
+    """Fail if changes after the position of a dump may be missing, without Spark.
 
     Args:
         lake: the feed's tables.

@@ -82,7 +82,7 @@ class _Window:
         holds: the list of holds after the run.
         facts: properties of the events in `taken`.
         held: the hold positions after the run.
-        statements: the DDL events that it releases, a row of released_changes each.
+        statements: the DDL events that it releases, one row of released_changes for each.
         named: the tables that these statements name.
     """
 
@@ -218,8 +218,8 @@ class ReleaseRun:
         return mark_covered(self.gate.classify(before, after), self.loads)
 
     def _is_newly_held(self) -> Column:
-        """Return whether an event would be in the window without its table's hold, and no hold has counted it. BOOLEAN."""
-        # Of a table whose hold is kept, only new events are newly held. Either all holds are kept, or none.
+        """Return whether only its table's hold keeps an event from the window, and no hold has counted it. BOOLEAN."""
+        # If a table's hold is kept, only new events are newly held. Either all holds are kept, or none.
         before = {} if self.kept_holds else self.held_before
         return self._part(before, {}).isin(str(Part.INSIDE), str(Part.LATE))
 

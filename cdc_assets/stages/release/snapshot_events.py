@@ -1,4 +1,4 @@
-"""How a release advances the snapshots of a source's connector, by their events and by undecodable records among them."""
+"""Advance the snapshots of a source's connector, by the events of a release and by undecodable records among them."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from cdc_assets.release.table_scans import SLACK, ScanEvents, advance_scans, par
 from cdc_assets.spark.session import session_for
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
-_SECOND = 1000  # milliseconds: a source clock may have whole seconds only
+_SECOND = 1000  # milliseconds: a source clock may have seconds only
 
 
 def advance_source_snapshots(

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from cdc_assets.binlog import is_after_place, is_before_place
 from cdc_assets.ddl.actions import AddColumn, Column, DropColumn, ModifyColumn, RenameColumn
 from cdc_assets.history.progress import Name
-from cdc_assets.history.statements import Ddl, Spot
+from cdc_assets.history.statements import Ddl, Spot, is_in_partition
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.mysql_types.descriptors import NUMBERS, TYPES, Family
 from cdc_assets.mysql_types.types import MySQLType, parsed
@@ -271,7 +271,7 @@ def _is_after(spot: Spot, *, exact: bool) -> Expression:
         return F.col("commit_ts") > spot.commit_ts
     if spot.place is not None:
         return is_after_place(spot.place)
-    return _in_partition(spot) & (F.col("offset") > spot.offset) & (_own_time() > spot.commit_ts)
+    return is_in_partition(spot) & (F.col("offset") > spot.offset) & (_own_time() > spot.commit_ts)
 
 
 def _is_before(spot: Spot, *, exact: bool) -> Expression:
@@ -279,11 +279,7 @@ def _is_before(spot: Spot, *, exact: bool) -> Expression:
         return F.col("commit_ts") <= spot.commit_ts
     if spot.place is not None:
         return is_before_place(spot.place)
-    return (~_in_partition(spot) | (F.col("offset") < spot.offset)) & (_own_time() < spot.commit_ts)
-
-
-def _in_partition(spot: Spot) -> Expression:
-    return (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
+    return (~is_in_partition(spot) | (F.col("offset") < spot.offset)) & (_own_time() < spot.commit_ts)
 
 
 def _own_time() -> Expression:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_assets.binlog import is_after_place
-from cdc_assets.history.statements import Spot
+from cdc_assets.history.statements import Spot, is_in_partition
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 
@@ -24,16 +24,15 @@ def era_column(plan: TablePlan) -> Column:
 def _is_after(spot: Spot, *, has_exact_order: bool) -> Column:
     """Return whether a change came after a statement: by the binlog, else by offset in one partition, else by commit_ts.
 
-    Clocks come last. A statement that waited for a lock has an older time than the changes before it, and Debezium 1.9 gives
-    statements the time of its own clock.
+    Clocks come last, the source's before the sender's. A statement that waited for a lock has an older time than the changes
+    before it, and Debezium 1.9 gives statements the time of its own clock.
     """
-    in_partition = (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
     is_behind = F.col("offset") > spot.offset
-    same = F.col("commit_ts") == spot.commit_ts
-    is_later = (F.col("commit_ts") > spot.commit_ts) | (same & in_partition & is_behind)
+    is_later, is_same = F.col("commit_ts") > spot.commit_ts, F.col("commit_ts") == spot.commit_ts
     if has_exact_order or spot.topic == LOAD_TOPIC:
-        return is_later
-    by_offset = F.when(in_partition, is_behind).otherwise(is_later)
+        return is_later | (is_same & is_in_partition(spot) & is_behind)
+    sent_later = F.coalesce(F.col("sent_ms") > F.lit(spot.sent_ms), F.lit(False))
+    by_offset = F.when(is_in_partition(spot), is_behind).otherwise(is_later | (is_same & sent_later))
     return by_offset if spot.place is None else F.coalesce(is_after_place(spot.place), by_offset)
 
 

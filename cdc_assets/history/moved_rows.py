@@ -64,7 +64,10 @@ def _rekey(
     if op.by_row is not None:
         # Another change of the key at the same commit_ts may have ended rows, too.
         ended = ended.where(is_row_key(F.col("_cdc_key")) == F.lit(op.by_row))
-    if op.columns:
+    present = {name.lower() for name in ended.columns}
+    if op.columns and not present.issuperset(s.column.lower() for s in op.columns):
+        ended = ended.where(F.lit(False))  # a table that never had a row need not have the key's columns
+    elif op.columns:
         key = ", ".join(f"CAST({quoted(s.column)} AS STRING)" for s in op.columns)
         ended = ended.withColumn("_cdc_key", F.expr(f"to_json(array({key}))"))
     rows = _open_at(move, ended, {c.id: c.column for c in columns}, columns)

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.sql import Column as Expression
+from pyspark.sql import functions as F
+
 from cdc_assets.binlog import BinlogPlace, read_place
 from cdc_assets.ddl.actions import Action, Column, DdlKind, RenameTable, decode_statement
 from cdc_assets.history.progress import Name
@@ -19,6 +22,7 @@ class Spot:
         topic: topic of its record.
         partition: partition of its record.
         offset: offset of its record.
+        sent_ms: when the sender wrote the message, in milliseconds of its own clock; None if the message does not state it.
         place: the statement's place in the binlog; None where the source does not state it.
         sequence: the statement's number in the order in which the feed's statements take effect.
     """
@@ -27,6 +31,7 @@ class Spot:
     topic: str = ""
     partition: int = 0
     offset: int = 0
+    sent_ms: int | None = None
     place: BinlogPlace | None = None
     sequence: int = 0
 
@@ -34,6 +39,11 @@ class Spot:
     def order(self) -> tuple[int, int]:
         """The sort key of statements."""
         return self.commit_ts, self.sequence
+
+
+def is_in_partition(spot: Spot) -> Expression:
+    """Return whether a row is in the partition of a statement. BOOLEAN; the columns are topic and partition."""
+    return (F.col("topic") == spot.topic) & (F.col("partition") == spot.partition)
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,8 @@ def _make_ddl(key: str, text: str, schema_rows: Sequence[Mapping[str, Any]]) -> 
     """Return a statement from its rows of table_schemas."""
     first = schema_rows[0]
     place = read_place(first["source"])
-    spot = Spot(first["position"], first["topic"], first["partition"], first["offset"], place, first["sequence"])
+    record = first["topic"], first["partition"], first["offset"]
+    spot = Spot(first["position"], *record, first["sent_ms"], place, first["sequence"])
     with_columns = [r for r in schema_rows if r["columns"] is not None]
     shapes: dict[Name, tuple[Column, ...]] = {
         (r["database"], r["table"]): tuple(

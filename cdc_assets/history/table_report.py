@@ -11,6 +11,7 @@ from cdc_assets.history.completeness import NEVER
 from cdc_assets.history.contradictions import Contradiction
 from cdc_assets.history.ddl_report import merge_statement_reports
 from cdc_assets.history.effects import UnappliedStatement
+from cdc_assets.history.unordered_rows import UnorderedRows
 from cdc_assets.history.unstated_columns import UnstatedColumn
 from cdc_assets.lakehouse.log import DataFile
 
@@ -42,6 +43,7 @@ class TableReport:
         breaks: changes whose row before is not the row in the history.
         contradictions: rows that contradict a statement before them.
         unstated: columns that rows begin to have although no statement has added them.
+        unordered: rows of which it is not known whether a statement ended them.
         days: as `HistoryCursor.days`.
         loaded: position of the last reload that was applied; -1 if there was none.
         commits: how many commits the run made to the table.
@@ -69,6 +71,7 @@ class TableReport:
     breaks: ChainBreaks = NO_BREAKS
     contradictions: list[Contradiction] = field(default_factory=list)
     unstated: list[UnstatedColumn] = field(default_factory=list)
+    unordered: list[UnorderedRows] = field(default_factory=list)
     days: dict[str, int] = field(default_factory=dict)
     loaded: int = -1
     commits: int = 1
@@ -99,5 +102,6 @@ def merge_reports(parts: Sequence[TableReport], files: Iterable[DataFile]) -> Ta
         ),
         contradictions=[each for part in parts for each in part.contradictions],
         unstated=[each for part in parts for each in part.unstated],
+        unordered=[each for part in parts for each in part.unordered],
         commits=len(parts),
     )

@@ -68,9 +68,7 @@ class EventsCursor(Cursor):
 
 
 # What a message states about itself and its source, beside the change. Only people read it.
-SOURCE_DETAILS = struct(
-    message_id=STRING, sent_ms=BIGINT, source_version=STRING, source_name=STRING, thread=BIGINT, query=STRING
-)
+SOURCE_DETAILS = struct(message_id=STRING, source_version=STRING, source_name=STRING, thread=BIGINT, query=STRING)
 
 # Row images and column layouts stay JSON texts, and are parsed once, with the table's columns. As maps they would be slower
 # to write, and looking up n columns in a map of n entries takes quadratic time.
@@ -95,6 +93,7 @@ CHANGE_EVENTS = Definition(
                 "sent everything below it.",
             ),
             column("source_ms", BIGINT, "Milliseconds of the source's clock."),
+            column("sent_ms", BIGINT, "When the sender wrote the message, in milliseconds of its own clock."),
             column(
                 "key_columns",
                 array(STRING),
@@ -137,10 +136,9 @@ CHANGE_EVENTS = Definition(
             column(
                 "source_details",
                 SOURCE_DETAILS,
-                "What the message states about itself and its source: its number in Canal-JSON; when its sender wrote it, "
-                "in milliseconds; Debezium's version, connector name (`topic.prefix`), and the MySQL thread and statement "
-                "that made the change. Null if the message states none of it; a part of another type than prescribed is "
-                "null.",
+                "What the message states about itself and its source: its number in Canal-JSON; Debezium's version, "
+                "connector name (`topic.prefix`), and the MySQL thread and statement that made the change. Null if the "
+                "message states none of it; a part of another type than prescribed is null.",
             ),
             column("reason", STRING, "Why the record could not be decoded: a code of the quarantine."),
             column(

@@ -297,7 +297,7 @@ class ReleasedKind(StrEnum):
 
 
 # The columns that a change, or a statement, takes from its event as they are.
-_SAME_IN_EVENTS = ("ddl_type", "ddl_statement", "schema_version", "table_id", "source_ms", "source")
+_SAME_IN_EVENTS = ("ddl_type", "ddl_statement", "schema_version", "table_id", "source_ms", "sent_ms", "source")
 
 RELEASED_CHANGES = Definition(
     columns=StructType(

@@ -89,6 +89,11 @@ TABLE_SCHEMAS = Definition(
             ),
             column("message_table", STRING, "Of a statement: the table that its message names."),
             column(
+                "sent_ms",
+                BIGINT,
+                "Of a statement: when the sender wrote the message, in milliseconds of its own clock.",
+            ),
+            column(
                 "source",
                 struct(server_id=BIGINT, file=STRING, position=BIGINT, gtid=STRING),
                 "Of a statement: its place in the binlog.",

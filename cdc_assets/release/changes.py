@@ -10,8 +10,8 @@ from cdc_assets.spark.session import checkpointed
 
 # The columns that a change takes from the event with the row's state after it.
 END_STATE_COLUMNS = [
-    "topic", "partition", "offset", "index", "source_ms", "key_columns", "after", "layout_id", "schema_version", "table_id",
-    "source",
+    "topic", "partition", "offset", "index", "source_ms", "sent_ms", "key_columns", "after", "layout_id", "schema_version",
+    "table_id", "source",
 ]  # fmt: skip
 _DELETE, _INSERT, _UPDATE = str(Op.DELETE), str(Op.INSERT), str(Op.UPDATE)
 

@@ -30,7 +30,7 @@ from cdc_assets.stages.table_rows import read_table_rows, rows_may_show_more
 
 _STATEMENT_COLUMNS = [
     "commit_ts", "topic", "partition", "offset", "ddl_type", "ddl_statement", "default_database", "table_schemas",
-    "message_table", "source",
+    "message_table", "sent_ms", "source",
 ]  # fmt: skip
 # Columns that change_events names otherwise.
 _NAMES_IN_EVENTS = {"default_database": "database", "message_table": "table"}
@@ -124,7 +124,9 @@ def _make_create_statement(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     record = {"topic": LOAD_TOPIC, "partition": 0, "offset": row["number"], "table_schemas": None}
     text = {"ddl_type": "CREATE", "ddl_statement": row["statement"], "default_database": row["database"]}
-    return record | text | {"commit_ts": row["position"], "message_table": row["table"], "source": None}
+    return (
+        record | text | {"commit_ts": row["position"], "message_table": row["table"], "sent_ms": None, "source": None}
+    )
 
 
 def _list_new_files(lake: Lakehouse, feed: Feed, after: int) -> list[DataFile]:

@@ -169,6 +169,18 @@ def test_a_key_that_changes_in_a_table_whose_create_was_not_seen(chain: Callable
         assert lives(it, table) == (rekeyed if has_readable_key else [began]), table
 
 
+def test_a_key_that_changes_in_a_table_without_rows(chain: Callable[..., Chain]) -> None:
+    """The history has the old table's column `id`, of another type, but not yet the new one's."""
+    it, stream = chain(), Stream()
+    begun(it, stream, ["orders"])
+    again = "CREATE TABLE `shop`.`orders` (`id` VARCHAR(9) NOT NULL, `n` INT NOT NULL, PRIMARY KEY (`id`))"
+    added = dml("INSERT", tso(8), {"id": "a", "n": "2"}, {"id": "varchar", "n": "int"}, key=["id", "n"])
+    rekey = alter(7, "orders", "DROP PRIMARY KEY, ADD PRIMARY KEY (`id`, `n`)")
+    run(it, stream, statement(5, "DROP TABLE `shop`.`orders`"), statement(6, again), rekey, upto=8)
+    run(it, stream, added, upto=9)
+    assert lives(it) == [(None, tso(2), tso(5), "insert", "drop"), ("a", tso(8), None, "insert", None)]
+
+
 MOVED = {
     "truncated": "TRUNCATE PARTITION p0",
     "dropped": "DROP PARTITION p0",

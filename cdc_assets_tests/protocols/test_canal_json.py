@@ -39,9 +39,9 @@ def spec_dml(op: str, data: str, old: str) -> str:
     )
 
 
-def details(sent_ms: int | None, message_id: str | None = "0") -> dict[str, Any]:
-    """Return the `source_details` of a message with this `id` and `ts`."""
-    return dict.fromkeys(SOURCE_DETAILS.names) | {"message_id": message_id, "sent_ms": sent_ms}
+def details(message_id: str = "0") -> dict[str, Any]:
+    """Return the `source_details` of a message with this `id`."""
+    return dict.fromkeys(SOURCE_DETAILS.names) | {"message_id": message_id}
 
 
 NOTHING: dict[str, Any] = {
@@ -66,7 +66,8 @@ NOTHING: dict[str, Any] = {
     "schema_version": None,
     "table_id": None,
     "source": None,
-    "source_details": details(1640007050284),  # of the watermark
+    "sent_ms": 1640007050284,
+    "source_details": details(),  # of the watermark
     "detail": None,
     "reason": None,
     "commit_ts": 429918007904436226,
@@ -78,7 +79,8 @@ SPEC_EVENT = NOTHING | {
     "key_columns": ["id"],
     "key": '["2"]',
     "source_ms": 1639633141221,
-    "source_details": details(1639633142960),
+    "sent_ms": 1639633142960,
+    "source_details": details(),
     "jdbc_types": json.loads("{" + SPEC_TYPES + "}")["sqlType"],
     "layout": {"key": ["id"], "types": json.loads("{" + SPEC_TYPES + "}")["mysqlType"]},
 }
@@ -93,7 +95,8 @@ SPEC: dict[str, tuple[str, dict[str, Any]]] = {
             "kind": "ddl",
             "database": "test",
             "source_ms": 1639633094670,
-            "source_details": details(1639633095489),
+            "sent_ms": 1639633095489,
+            "source_details": details(),
             "ddl_type": "QUERY",
             "ddl_statement": "drop database if exists test",
         },
@@ -173,19 +176,19 @@ def test_source_details_are_read_and_bad_ones_are_null(spark: SparkSession, tmp_
     """An `id` or `ts` of a wrong type is no error, as nothing depends on it."""
     sent = dml("INSERT", tso(1), {"id": "1"}, {"id": "bigint"})
     row = {name: value for name, value in sent.items() if name not in {"id", "ts"}}
-    cases: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
-        ({"id": 17, "ts": 1750000003120}, details(1750000003120, "17")),
-        ({"id": "17"}, details(None, "17")),
-        ({"ts": "1750000003120"}, details(1750000003120, None)),
-        ({"id": 1.5, "ts": 1.5}, details(None, "1.5")),
-        ({"id": [17, {"a": None}], "ts": {"a": 1}}, details(None, '[17,{"a":null}]')),
-        ({"id": True, "ts": 10**30}, details(None, "true")),
-        ({"id": None, "ts": None}, None),
-        ({}, None),
+    cases: list[tuple[dict[str, Any], int | None, dict[str, Any] | None]] = [
+        ({"id": 17, "ts": 1750000003120}, 1750000003120, details("17")),
+        ({"id": "17"}, None, details("17")),
+        ({"ts": "1750000003120"}, 1750000003120, None),
+        ({"id": 1.5, "ts": 1.5}, None, details("1.5")),
+        ({"id": [17, {"a": None}], "ts": {"a": 1}}, None, details('[17,{"a":null}]')),
+        ({"id": True, "ts": 10**30}, None, details("true")),
+        ({"id": None, "ts": None}, None, None),
+        ({}, None, None),
     ]
-    results = decoded(spark, tmp_path, [json.dumps(row | fields).encode() for fields, _ in cases])
-    assert [[(e["kind"], e["source_details"]) for e in events] for events in results] == [
-        [("row", expected)] for _, expected in cases
+    results = decoded(spark, tmp_path, [json.dumps(row | fields).encode() for fields, *_ in cases])
+    assert [[(e["kind"], e["sent_ms"], e["source_details"]) for e in events] for events in results] == [
+        [("row", *expected)] for _, *expected in cases
     ]
 
 

@@ -96,7 +96,7 @@ def test_the_documents_examples_are_decoded(spark: SparkSession, feed: Feed) -> 
     after = (447987408682614791, ["id", "name", "age", "score", "createTime"])
     assert schemas == [[after, before], [], [], [], [], [before]]
     assert events[1]["source_ms"] == 447984084414103554 >> 18
-    assert [e["source_details"]["sent_ms"] for e in events] == [1, 1, 1, 1, 447984124732375041 >> 18, 1]
+    assert [e["sent_ms"] for e in events] == [1, 1, 1, 1, 447984124732375041 >> 18, 1]
     assert {e["layout"] for e in events} == {None}, "a row has no types of its own"
 
 
@@ -126,7 +126,7 @@ def test_both_encodings_give_the_same_events(spark: SparkSession, feed: Feed, av
     )
     same = ["kind", "op", "database", "table", "commit_ts", "schema_version", "table_id", "ddl_type", "ddl_statement"]
     # Each was sent at a time of its own.
-    assert all(e["source_details"]["sent_ms"] > 1_700_000_000_000 for e in [*as_json, *as_avro])
+    assert all(e["sent_ms"] > 1_700_000_000_000 for e in [*as_json, *as_avro])
     assert [[e[c] for c in same] for e in as_avro] == [[e[c] for c in same] for e in as_json]
     assert "undecodable" not in {e["kind"] for e in as_json}
     floats = {"c_float", "c_float_u", "c_double", "c_double2"}

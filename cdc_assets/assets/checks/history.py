@@ -91,7 +91,9 @@ def ddl_applied(report: TableReport) -> Verdict:
         description += f" {_describe_contradictions(report)}"
     if report.unstated:
         description += f" {_describe_unstated_columns(report)}"
-    failures = [*unapplied, *report.contradictions, *report.unstated]
+    if report.unordered:
+        description += f" {_describe_unordered_rows(report)}"
+    failures = [*unapplied, *report.contradictions, *report.unstated, *report.unordered]
     return Verdict(not failures, description, failures, {"statements": report.statements} if count else {})
 
 
@@ -123,6 +125,20 @@ def _describe_unstated_columns(report: TableReport) -> str:
         "The earlier rows have NULL there, which need not be the source's value; each is right with its next change. The "
         "statement was lost, or is not sent: send statements, too (Canal: canal.instance.filter.query.ddl=false; Debezium: "
         "the schema-change topic in topics:), and load the table again from a dump."
+    )
+
+
+def _describe_unordered_rows(report: TableReport) -> str:
+    """Return a text that says which rows no clock orders against a statement, and what to do."""
+    first, *others = report.unordered
+    more = f" The violations name {len(others)} more statements." if others else ""
+    return (
+        f"`{first['statement']}` at commit_ts {first['commit_ts']} ({time_text(first['commit_ts'])}) ended all rows of "
+        f"`{report.database}`.`{report.table}`. {first['rows']} rows of other partitions may have come before or after "
+        f"it: their times do not tell. The first of them is at topic {first['topic']}, partition {first['partition']}, "
+        f"offset {first['offset']}.{more} A row counts as later than the statement only if the source's clock says so or, "
+        "within one tick of that clock, the sender's. Compare the rows with the source, and load the table again from a "
+        "dump if they differ. Canal keeps the order if all messages of a table are in one partition (canal.mq.partition)."
     )
 
 

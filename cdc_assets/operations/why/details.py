@@ -89,7 +89,7 @@ class StepDetails:
         return origin | {
             "key_change": self._find_key_change(event),
             "source": _drop_nulls(event["source"]),
-            "source_details": _drop_nulls(event["source_details"]),
+            "source_details": _drop_nulls({"sent_ms": event["sent_ms"]} | (event["source_details"] or {})),
             "message": _decode_message(event) if self.with_messages else None,
         }
 

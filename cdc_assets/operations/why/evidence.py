@@ -30,7 +30,7 @@ _PLACE = ("topic", "partition", "offset", "index")
 _IMAGES = ("before", "after")
 _EVENT_COLUMNS = (
     *_PLACE, "batch", "record_timestamp", "op", "commit_ts", "key", "key_before", "key_columns", "key_changed_to",
-    "key_changed_from", "source", "source_details", *_IMAGES,
+    "key_changed_from", "source", "sent_ms", "source_details", *_IMAGES,
 )  # fmt: skip
 _CHANGE_COLUMNS = (
     *_PLACE, "release", "commit_ts", "event_ts", "op", "events", "layout_id", "source", *_IMAGES,

@@ -136,8 +136,8 @@ def decode(messages: DataFrame) -> DataFrame:
                 F.col("e.source.gtid").alias("gtid"),
             ),
         ),
+        "sent_ms": F.col("e.ts_ms"),
         "source_details": source_details(
-            sent_ms=F.col("e.ts_ms").cast("string"),
             source_version=F.col("e.source.version"),
             source_name=F.col("e.source.name"),
             thread=F.col("e.source.thread"),

@@ -12,7 +12,7 @@ from cdc_assets.expressions import compute_once
 from cdc_assets.lakehouse.change_events import CORRUPTED, Kind, Op
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.protocols.avro_datum import has_invalid_text
-from cdc_assets.protocols.events import complete_events, look_up, name_too_long, record_bytes, source_details
+from cdc_assets.protocols.events import complete_events, look_up, name_too_long, record_bytes
 from cdc_assets.protocols.messages import FieldType, read, spark_type_of
 from cdc_assets.protocols.payload import LZ4_MAGIC
 from cdc_assets.protocols.simple import avro as simple_avro
@@ -81,7 +81,7 @@ def decode(raw: DataFrame, *, avro: bool) -> DataFrame:
         "table": F.when(row, F.col("table")).otherwise(F.make_valid_utf8(first_schema["table"])),
         "commit_ts": F.when(~bootstrap, F.col("commitTs")),
         "source_ms": F.when(~bootstrap, tso.to_milliseconds(F.col("commitTs"))),
-        "source_details": source_details(sent_ms=F.col("buildTs")),
+        "sent_ms": F.col("buildTs").try_cast("bigint"),
         "before": F.when(row, F.col("old")),
         "after": F.when(row, F.col("data")),
         # The column layout of a row is the schema that it names.

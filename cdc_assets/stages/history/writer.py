@@ -29,6 +29,7 @@ from cdc_assets.history.row_keys import fill_deleted_rows, key_by_row
 from cdc_assets.history.shape import Shape, plan_shape
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.table_report import TableReport
+from cdc_assets.history.unordered_rows import list_unordered_rows
 from cdc_assets.history.unstated_columns import list_unstated_columns
 from cdc_assets.history.version_rows import CLOSED, OPENED, PART, to_table_rows
 from cdc_assets.history.versions import (
@@ -155,6 +156,7 @@ def _report_statements(
         loaded=max(plan.reload_positions, default=-1),
         contradictions=find_contradictions(changes, plan.suspicions, exact=plan.has_exact_order),
         unstated=list_unstated_columns(plan, columns, changes),
+        unordered=list_unordered_rows(session, plan, changes, staged),
     )
 
 

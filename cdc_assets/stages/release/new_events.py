@@ -15,8 +15,8 @@ from cdc_assets.release.watermarks import may_have_watermarks
 from cdc_assets.tso import TSO_LOGICAL_BITS
 
 _DDL = [
-    "topic", "partition", "offset", "index", "batch", "database", "table", "commit_ts", "source_ms", "ddl_type",
-    "ddl_statement", "schema_version", "table_id", "source",
+    "topic", "partition", "offset", "index", "batch", "database", "table", "commit_ts", "source_ms", "sent_ms",
+    "ddl_type", "ddl_statement", "schema_version", "table_id", "source",
 ]  # fmt: skip
 
 _NOTIFICATION = ["topic", "partition", "offset", "record_timestamp", "commit_ts", "detail"]

@@ -2,7 +2,7 @@
 
 `large-message-handle-compression` compresses values with LZ4 (frames) or Snappy (blocks), and no header states it.
 `large-message-handle-option=claim-check` puts the complete message into a file, `{"key": base64, "value": base64}`; the
-record then has only the key columns and the file's location.
+record then has only the key columns and the file's location. With `claim-check-raw-value` the file is the message itself.
 """
 
 from urllib.parse import unquote
@@ -80,10 +80,17 @@ def resolve_claim_checks(
     schema = StructType([*[events.schema[c] for c in place], StructField("name", StringType())])
     events_with_file = [dict(zip(schema.names, c, strict=True)) for c in claims if c[-1] in paths]
     places = frame_of(spark, events_with_file, schema)
-    record = F.from_json("value", "key STRING, value STRING")
-    files = spark.read.text(list(paths.values()), wholetext=True).select(
-        F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("name"),
-        *[F.try_to_binary(record[part], F.lit("base64")).alias(part) for part in ("key", "value")],
+    record = F.from_json(F.col("content").cast("string"), "key STRING, value STRING")
+    key, value = (F.try_to_binary(record[part], F.lit("base64")) for part in ("key", "value"))
+    files = (
+        spark.read.format("binaryFile")
+        .load(list(paths.values()))
+        .select(
+            F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("name"),
+            key.alias("key"),
+            # No message has a field `value` of its own.
+            F.coalesce(value, "content").alias("value"),
+        )
     )
     prefix_lengths = {"key": envelope.key, "value": envelope.value}
     bare = {f"claimed_{part}": F.substr(part, F.lit(1 + length)) for part, length in prefix_lengths.items()}

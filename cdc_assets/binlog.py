@@ -49,6 +49,11 @@ class BinlogPlace(NamedTuple):
         suffix = self.file.rpartition(".")[2]
         return int(suffix) if suffix.isdecimal() else None
 
+    @property
+    def is_of_snapshot(self) -> bool:
+        """Whether a connector's snapshot states the place."""
+        return self.server_id == 0
+
 
 def read_place(source: Mapping[str, Any] | None) -> BinlogPlace | None:
     """Return the place in the `source` of a statement; None: it states none."""
@@ -56,8 +61,12 @@ def read_place(source: Mapping[str, Any] | None) -> BinlogPlace | None:
 
 
 def is_after_place(place: BinlogPlace) -> Column:
-    """Return whether a row's coordinates are after a place. BOOLEAN; NULL without them, or in another server's log."""
-    return F.when(_is_in_log(place), is_at_or_after(place.number, place.position + 1))
+    """Return whether a row's coordinates are after a place. BOOLEAN; NULL without them, or in another server's log.
+
+    A connector's snapshot reads the rows at the place at which it describes their table.
+    """
+    own_length = 0 if place.is_of_snapshot else 1
+    return F.when(_is_in_log(place), is_at_or_after(place.number, place.position + own_length))
 
 
 def is_before_place(place: BinlogPlace) -> Column:
@@ -66,7 +75,7 @@ def is_before_place(place: BinlogPlace) -> Column:
 
 
 def _is_in_log(place: BinlogPlace) -> Column:
-    return F.lit(True) if place.server_id == 0 else F.col("source.server_id").isin(0, place.server_id)
+    return F.lit(True) if place.is_of_snapshot else F.col("source.server_id").isin(0, place.server_id)
 
 
 def log_hash() -> Column:

@@ -44,7 +44,8 @@ class Column:
         type: the canonical text of its `MySQLType`, labels included.
         nullable: whether it takes NULL.
         default: the default's value as text (the dialect `ddl` of `casting.decode`): labels of enum and set, decimal
-            digits of a bit, bytes as ISO-8859-1 characters. None: no default, NULL, or an expression.
+            digits of a bit, bytes as ISO-8859-1 characters. A TIMESTAMP is in the session's time zone, or in UTC with a Z at
+            the end. None: no default, NULL, or an expression.
         generated: whether an expression computes its values.
         virtual: whether it is generated and not stored. TiCDC sends no values of such a column.
         expression: the tokens of the expression, if a statement has it; equal texts compute equal values.

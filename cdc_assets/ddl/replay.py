@@ -24,9 +24,13 @@ from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
 from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
+from cdc_assets.ddl.stated_schemas import (
+    describe_difference,
+    describe_other_defaults,
+    is_other_type,
+    take_stated_defaults,
+)
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-from cdc_assets.mysql_types.types import parsed
 
 
 @dataclass(frozen=True)
@@ -140,8 +144,10 @@ class SourceTables:
             self._names.add(name)
         if stated:
             # The message states the result, so a statement that cannot be read is no error.
-            differences = [_describe_difference(before.get(name), schema) for name, schema in stated.items()]
+            differences = [describe_difference(before.get(name), schema) for name, schema in stated.items()]
+            differences += describe_other_defaults(statement, stated) if statement else ()
             error = "; ".join(filter(None, differences)) if statement else None
+            statement = statement and take_stated_defaults(statement, stated)
         return self._build_outcome(statement, [*affected, *stated, *self._find_tables_of_original(sent)], error or None)
 
     def order_group(self, group: Sequence[SentStatement], *, exact: bool) -> list[SentStatement]:
@@ -295,7 +301,7 @@ class SourceTables:
         types = {c.name.lower(): c.type for c in table.columns if not c.virtual}
         if types.keys() != rows.columns.keys() or (rows.key and rows.key != {c.lower() for c in table.key_columns}):
             return True
-        return any(_is_other_type(types[column], wire_type) for column, wire_type in rows.columns.items())
+        return any(is_other_type(types[column], wire_type) for column, wire_type in rows.columns.items())
 
 
 def replay(
@@ -361,40 +367,3 @@ def _has_key(table: TableSchema, key: AddKey) -> bool:
     if key.kind == "primary":
         return bool(table.primary_key)
     return key.name.lower() in {name.lower() for name in (*table.unique_names, *table.index_names)}
-
-
-def _describe_difference(applied: TableSchema | None, stated: TableSchema) -> str | None:
-    """Describe how the schema that a message states differs from the one that follows from the statement.
-
-    Returns:
-        A sentence; None if the schemas have the same columns, or the statement's is not known.
-    """
-    if applied is None:
-        return None
-    by_statement = {c.name.lower(): c.type for c in applied.columns}
-    by_message = {c.name.lower(): c.type for c in stated.columns}
-    other = [c for c in by_message if c in by_statement and _is_other_type(by_statement[c], by_message[c])]
-    if by_statement.keys() == by_message.keys() and not other:
-        return None
-    left, right = (
-        ", ".join(f"{c} {types[c]}" for c in types if c not in elsewhere or c in other)
-        for types, elsewhere in ((by_statement, by_message), (by_message, by_statement))
-    )
-    return (
-        f"{applied.database}.{applied.table}: by the statement it has {left or 'no other column'}, "
-        f"by its message {right or 'no other column'}"
-    )
-
-
-def _is_other_type(one: str, other: str | None) -> bool:
-    """Return whether two types differ, whatever lengths and attributes they leave out."""
-    first, second = parsed(one), parsed(other)
-    if first is None or second is None:
-        return False
-    families = {TYPES[first.base].family, TYPES[second.base].family}
-    # A server may replace these by each other, because of their length or character set.
-    may_be_replaced = families == {Family.FLOAT} or families <= {Family.TEXT, Family.BINARY, Family.JSON}
-    if first.base != second.base and not may_be_replaced:
-        return True
-    # For other numbers TiCDC leaves `unsigned` out.
-    return first.base in INTEGERS and first.unsigned != second.unsigned

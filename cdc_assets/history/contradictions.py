@@ -9,6 +9,7 @@ columns that no statement has given the table are left to find.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from operator import and_
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.binlog import is_after_place, is_before_place
-from cdc_assets.ddl.actions import AddColumn, Column, DropColumn, ModifyColumn, RenameColumn
+from cdc_assets.ddl.actions import AddColumn, AddKey, Column, DropColumn, ModifyColumn, RenameColumn, SetDefault
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, Spot, is_in_partition
 from cdc_assets.lakehouse.change_events import Op
@@ -62,11 +63,13 @@ class Suspicion:
         stated: what the statement says about the column.
         wire_type: the column's type by the rows' messages; None if they lack the column.
         layout_ids: the rows' layouts.
+        keys: the table's key by the statement and by the rows' messages, if the contradiction is about the key.
     """
 
     stated: StatedColumn
     wire_type: str | None
     layout_ids: tuple[int, ...]
+    keys: tuple[str, str] | None = None
 
 
 # Rows that contradict a statement before them:
@@ -227,6 +230,58 @@ def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType |
     return {TYPES[wire.base].family, TYPES[declared.base].family} <= _CHARACTERS
 
 
+def find_key_suspicions(name: Name, statements: Iterable[Ddl], layouts: Iterable[Mapping[str, Any]]) -> list[Suspicion]:
+    """Return the keys of messages that no key of the table makes unique, as with Debezium's `message.key.columns`.
+
+    Args:
+        name: the table.
+        statements: its statements, in order.
+        layouts: rows of released_changes of kind layout.
+    """
+    stated = [d for d in statements if d.keys.get(name)]
+    required = {c.name.lower() for d in stated for c in d.shapes[name] if c.nullable is False}
+    actions = [a for d in stated for table, each in d.changes if table == name for a in each]
+    unique = [a.columns for a in actions if isinstance(a, AddKey) and a.kind == "unique" and a.columns]
+    unique_names = [key for columns in unique if (key := {c.lower() for c in columns}) <= required]
+    unique_names += [{c.lower() for c in d.keys[name]} for d in stated]
+    layout_ids: dict[tuple[str, ...], list[int]] = {}
+    for r in layouts:
+        sent = {c.lower() for c in r["key_columns"]}
+        if sent and not sent & _HIDDEN_KEYS and not any(key <= sent for key in unique_names):
+            layout_ids.setdefault(tuple(r["key_columns"]), []).append(r["layout_id"])
+    return [
+        Suspicion(
+            StatedColumn(", ".join(key), stated[-1], None),
+            None,
+            tuple(ids),
+            (", ".join(stated[-1].keys[name]), ", ".join(key)),
+        )
+        for key, ids in layout_ids.items()
+        if stated
+    ]
+
+
+def find_key_change(layouts: Iterable[Mapping[str, Any]], statements: Sequence[Ddl]) -> Mapping[str, Any] | None:
+    """Return the first layout whose rows have a key where those before have none, or the reverse, without a statement.
+
+    Args:
+        layouts: rows of released_changes of kind layout.
+        statements: the table's statements.
+    """
+    ordered = sorted(layouts, key=lambda r: (r["commit_ts"], r["last_ts"]))
+    may_change = [d.spot.commit_ts for d in statements if _may_change_key(d)]
+    for before, after in pairwise(ordered):
+        is_explained = any(before["commit_ts"] <= at <= after["last_ts"] for at in may_change)
+        if bool(before["key_columns"]) != bool(after["key_columns"]) and not is_explained:
+            return after
+    return None
+
+
+def _may_change_key(ddl: Ddl) -> bool:
+    actions = [a for _, each in ddl.changes for a in each]
+    return ddl.kind != "alter_table" or not all(isinstance(a, AddColumn | SetDefault) for a in actions)
+
+
 # --- Which rows do contradict a statement.
 
 
@@ -255,6 +310,8 @@ def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, 
 def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
     """Return whether a row confirms a suspicion. BOOLEAN, never NULL."""
     stated = suspicion.stated
+    if suspicion.keys is not None:
+        return F.col("layout_id").isin(*suspicion.layout_ids)
     has = F.array_contains("names", stated.name)
     conditions = [
         F.col("layout_id").isin(*suspicion.layout_ids),
@@ -289,14 +346,18 @@ def _own_time() -> Expression:
 
 def _describe_contradiction(suspicion: Suspicion, rows: int, first: Row) -> Contradiction:
     stated, column = suspicion.stated, suspicion.stated.column
+    is_stated = "the table has no such column" if column is None else f"the column is {column.type}"
+    observed = "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
+    if suspicion.keys is not None:
+        of_table, of_messages = suspicion.keys
+        is_stated = f"the key is ({of_table})"
+        observed = f"the key is ({of_messages}), which no unique key makes unique: rows that share it end each other"
     return {
         "column": stated.name if column is None else column.name,
         "commit_ts": stated.ddl.spot.commit_ts,
         "statement": stated.ddl.text,
-        "stated": "the table has no such column" if column is None else f"the column is {column.type}",
-        "observed": (
-            "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
-        ),
+        "stated": is_stated,
+        "observed": observed,
         "rows": rows,
         "topic": first["topic"],
         "partition": first["partition"],

@@ -18,6 +18,7 @@ from cdc_assets.ddl.actions import (
     MoveRows,
     RenameColumn,
 )
+from cdc_assets.ddl.stated_schemas import is_other_type
 from cdc_assets.history.evolution import (
     SEEN,
     Close,
@@ -259,6 +260,23 @@ class EvolvingTable:
             if lower in now and now[lower].type is not None and now[lower].type != parsed(c.type)
         ]
         return (*added, *dropped, *changed)
+
+    def compare_description(self, shape: Sequence[Column]) -> tuple[Action, ...]:
+        """Return what lost statements have done, by a connector's snapshot, which describes the table with CREATE TABLE.
+
+        Nothing if only rows have shown columns of the table. The description may name a replaceable type otherwise.
+        """
+        if not self._live or any(slot.id.startswith(f"{SEEN}:") for slot in self._live.values()):
+            return ()
+
+        def is_change(action: Action) -> bool:
+            if not isinstance(action, ModifyColumn):
+                return True
+            before, after = self._live[action.old_name.lower()].type, parsed(action.column.type)
+            has_same_base = before is not None and after is not None and before.base == after.base
+            return has_same_base or is_other_type(str(before), action.column.type)
+
+        return tuple(action for action in self.compare_columns(shape) if is_change(action))
 
     def _apply(self, action: Action, ddl: Ddl) -> list[StepOp]:
         """Add or change what an action names, after all drops and renames; return the operations on open rows."""

@@ -162,14 +162,16 @@ class _EvolvingTables:
     ) -> list[tuple[Name, tuple[Action, ...]]]:
         """Return what the statement does to the columns of tables, under the tables' names after the statement.
 
-        Creates and recovers tables, which need no actions on columns.
+        Creates and recovers tables, which need no actions on columns, unless a snapshot describes an existing table.
         """
         if ddl.kind == "create_table":
             ((name, actions),) = ddl.changes
             from_shape = tuple(AddColumn(c) for c in ddl.shapes.get(name, ()))
             has_columns = any(isinstance(a, AddColumn) for a in actions)
+            is_of_snapshot = ddl.spot.place is not None and ddl.spot.place.is_of_snapshot
+            lost = self.table(name).compare_description(ddl.shapes.get(name, ())) if is_of_snapshot else ()
             self.table(name).create(actions if has_columns else from_shape, ddl)
-            return [(name, ())]
+            return [(name, lost)]
         if ddl.kind is None:
             return [(name, self.table(name).compare_columns(shape)) for name, shape in ddl.shapes.items()]
         if ddl.kind == "recover_table":

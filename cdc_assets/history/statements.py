@@ -120,10 +120,7 @@ def _make_ddl(key: str, text: str, schema_rows: Sequence[Mapping[str, Any]]) -> 
     spot = Spot(first["position"], *record, first["sent_ms"], place, first["sequence"])
     with_columns = [r for r in schema_rows if r["columns"] is not None]
     shapes: dict[Name, tuple[Column, ...]] = {
-        (r["database"], r["table"]): tuple(
-            Column(c["name"], c["type"], c["nullable"], c["default"], c["generated"]) for c in r["columns"]
-        )
-        for r in with_columns
+        (r["database"], r["table"]): tuple(Column(**c) for c in r["columns"]) for r in with_columns
     }
     keys = {(r["database"], r["table"]): tuple(r["key_columns"] or ()) for r in with_columns}
     if first["actions"] is None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -66,6 +67,7 @@ class TablePlan:
         read: commit_ts of the last reads of the connector's snapshots of the table that have ended.
         planned_naming: ids of columns -> their names in the history table before the first commit of the run.
         suspicions: the rows that may contradict a statement before them.
+        key_changes: where rows begin to have a key, or to have none, without a statement.
         has_exact_order: whether commit_ts orders rows and statements. Otherwise commit_ts is a clock: places in the binlog
             order them, where messages state these, else offsets within a partition, else the clock.
     """
@@ -94,6 +96,7 @@ class TablePlan:
     read: tuple[int, ...]
     planned_naming: Mapping[str, str]
     suspicions: tuple[Suspicion, ...]
+    key_changes: tuple[dict[str, Any], ...]
     has_exact_order: bool
 
     @property

@@ -46,8 +46,18 @@ TABLE_SCHEMAS = Definition(
             column("table", STRING, "The table that changes; null if the statement changes none."),
             column(
                 "columns",
-                array(struct(name=STRING, type=STRING, nullable=BOOLEAN, default=STRING, generated=BOOLEAN)),
-                "The table's columns from that commit_ts on; null if the table was dropped or the statement cannot be read.",
+                array(
+                    struct(
+                        name=STRING,
+                        type=STRING,
+                        nullable=BOOLEAN,
+                        default=STRING,
+                        generated=BOOLEAN,
+                        computed_default=BOOLEAN,
+                    )
+                ),
+                "The table's columns from that commit_ts on; null if the table was dropped or the statement cannot be read. "
+                "`computed_default`: only the server knows the default.",
             ),
             column(
                 "character_sets",

@@ -97,7 +97,7 @@ def decode(value: Column, mysql_type: MySQLType, wire: str, time_zone: str, targ
             (`ddl.Column.default`).
         time_zone: zone in which the source prints TIMESTAMP values: a region (`Asia/Tokyo`) or an offset (`+09:00`). A
             printed local time that occurs twice, or that a clock change leaves out, is no instant: NULL. In a default it is
-            what MySQL makes of it: the earlier instant, or one that is moved forward.
+            what MySQL makes of it: the earlier instant, or one that is moved forward. A Z at the end of a default is UTC.
         target: `spark_type(mysql_type)`, or a type that `widen` returned for it. A column of another type gets the values
             that the type holds unchanged.
 
@@ -403,8 +403,9 @@ def _timestamp(value: Column, context: _DecodeContext) -> Column:
 
 
 def _default_timestamp(value: Column, context: _DecodeContext) -> Column:
-    """Read a local time as MySQL does."""
-    return _instant(value, F.lit(context.time_zone))
+    """Read a local time as MySQL does, or a time in UTC with a Z at its end."""
+    zone = F.when(value.endswith("Z"), "UTC").otherwise(context.time_zone)
+    return _instant(F.rtrim(value, F.lit("Z")), zone)
 
 
 def occurs_once(value: Column, time_zone: str) -> Column:

@@ -2,12 +2,13 @@
 
 `large-message-handle-compression` compresses values with LZ4 (frames) or Snappy (blocks), and no header states it.
 `large-message-handle-option=claim-check` puts the complete message into a file, `{"key": base64, "value": base64}`; the
-record then has only the key columns and the file's location.
+record then has only the key columns and the file's location. With `claim-check-raw-value` the file is the message itself.
 """
 
+from collections.abc import Iterable
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -80,14 +81,22 @@ def resolve_claim_checks(
     schema = StructType([*[events.schema[c] for c in place], StructField("name", StringType())])
     events_with_file = [dict(zip(schema.names, c, strict=True)) for c in claims if c[-1] in paths]
     places = frame_of(spark, events_with_file, schema)
-    record = F.from_json("value", "key STRING, value STRING")
-    files = spark.read.text(list(paths.values()), wholetext=True).select(
-        F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("name"),
-        *[F.try_to_binary(record[part], F.lit("base64")).alias(part) for part in ("key", "value")],
-    )
+    files = _read_claim_files(spark, paths.values())
     prefix_lengths = {"key": envelope.key, "value": envelope.value}
     bare = {f"claimed_{part}": F.substr(part, F.lit(1 + length)) for part, length in prefix_lengths.items()}
     claimed = places.join(decompress(files, envelope).withColumns(bare).drop("key", "value"), on="name").drop("name")
     joined = events.join(F.broadcast(claimed), on=place, how="left")
     replaced = {part: F.coalesce(f"claimed_{part}", part) for part in prefix_lengths}
     return joined.withColumns(replaced).drop(*bare)
+
+
+def _read_claim_files(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
+    """Return the messages in claim-check files: name STRING, key BINARY, value BINARY.
+
+    With `claim-check-raw-value` a file is the message's value. No message has a field `value` of its own.
+    """
+    files = spark.read.format("binaryFile").load(list(paths))
+    record = F.from_json(F.col("content").cast("string"), "key STRING, value STRING")
+    key, value = (F.try_to_binary(record[part], F.lit("base64")) for part in ("key", "value"))
+    name = F.substring_index(F.col("_metadata.file_path"), "/", -1)
+    return files.select(name.alias("name"), key.alias("key"), F.coalesce(value, "content").alias("value"))

@@ -34,6 +34,7 @@ _STATEMENT_COLUMNS = [
 ]  # fmt: skip
 # Columns that change_events names otherwise.
 _NAMES_IN_EVENTS = {"default_database": "database", "message_table": "table"}
+_COLUMN_FIELDS = ["name", "type", "nullable", "default", "generated", "computed_default"]
 _RECORD_COLUMNS = ["topic", "partition", "offset"]
 _SCHEMA_ID_COLUMNS = ["database", "table", "table_id", "schema_version"]
 
@@ -289,10 +290,7 @@ def _schema_columns(schema: TableSchema | None) -> dict[str, Any]:
     """Return the columns of table_schemas that state a table's schema; None: its schema is not known."""
     if schema is None:
         return dict.fromkeys(("columns", "character_sets", "primary_key", "key_columns", "foreign_keys"))
-    columns = [
-        {"name": c.name, "type": c.type, "nullable": c.nullable, "default": c.default, "generated": c.generated}
-        for c in schema.columns
-    ]
+    columns = [{name: getattr(c, name) for name in _COLUMN_FIELDS} for c in schema.columns]
     character_sets = [
         {"column": c.name, "charset": c.charset, "collation": c.collation}
         for c in schema.columns

@@ -171,10 +171,12 @@ class _DeclaredSchema:
         place = self.binlog_place
         if place is None or place.number is None or log is None:
             return None
-        if place.server_id != 0 and not log.servers <= {0, place.server_id}:
+        if not place.is_of_snapshot and not log.servers <= {0, place.server_id}:
             return None
         at = place.number, place.position
-        return "before" if at < log.first else "inside" if at < log.last else "after"
+        # A snapshot reads the rows at the place at which it describes their table.
+        is_before = at < log.first or (place.is_of_snapshot and at == log.first)
+        return "before" if is_before else "inside" if at < log.last else "after"
 
 
 _Rows = tuple[Image, Stretch]

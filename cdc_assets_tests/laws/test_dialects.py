@@ -5,6 +5,7 @@ of each key, and the open rows. In tables without a key equal rows are interchan
 commit_ts are compared.
 """
 
+import base64
 import itertools
 import json
 import math
@@ -517,6 +518,23 @@ def test_a_missing_claim_is_quarantined(config: str, named: bool, spark: SparkSe
     claims: dict[str, Any] = {"claim_check": str(tmp_path / "empty") if named else None}
     made = run(spark, tmp_path / "run", TICDC / config / "large", **claims)
     assert [r["reason"] for r in made.quarantine()] == ["claim_check"] * 3
+
+
+@pytest.mark.parametrize("config", ["canal-json_ext_claim-check", "simple-avro_claim-check"])
+def test_a_claim_check_file_may_be_the_message_itself(config: str, spark: SparkSession, tmp_path: Path) -> None:
+    """The changefeed has `claim-check-raw-value=true`."""
+    (tmp_path / "raw").mkdir()
+    for file in (TICDC / "claimcheck-files").iterdir():
+        (tmp_path / "raw" / file.name).write_bytes(base64.b64decode(json.loads(file.read_bytes())["value"]))
+    made = run(spark, tmp_path / "run", TICDC / config / "large", claim_check=str(tmp_path / "raw"))
+    usual = run(spark, tmp_path / "usual", TICDC / config / "large", claim_check=str(TICDC / "claimcheck-files"))
+    assert made.quarantine() == []
+    tables = usual.lake.histories()
+    assert made.lake.histories() == tables
+    assert tables
+    for database, table in tables:
+        rows, expected = ([*map(str, chain.history(table, database))] for chain in (made, usual))
+        assert sorted(rows) == sorted(expected)
 
 
 def compare_sequences(

@@ -6,6 +6,7 @@ messages carry, which `table_schemas` has.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -116,22 +117,30 @@ def _table_schema(message_schema: Mapping[str, Any]) -> TableSchema:
     # The encoder writes an index `primary` for a table without a primary key too, if rows have a unique key.
     primary = next((i["columns"] for i in indexes if i.get("primary")), ())
     unique = [i for i in indexes if i.get("unique") and not i.get("primary")]
-    columns = tuple(
-        TableColumn(
-            c["name"],
-            type_text(c["dataType"]),
-            nullable=c.get("nullable", True),
-            default=c.get("default"),
-            charset=c["dataType"].get("charset"),
-            collation=c["dataType"].get("collate"),
-        )
-        for c in message_schema["columns"]
-    )
     return TableSchema(
         message_schema["schema"],
         message_schema["table"],
-        columns,
+        tuple(_table_column(c) for c in message_schema["columns"]),
         tuple(primary),
         tuple(tuple(i["columns"]) for i in unique),
         tuple(i.get("name", "") for i in unique),
     )
+
+
+def _table_column(message_column: Mapping[str, Any]) -> TableColumn:
+    """Return a column of a message's TableSchema (section "Column definition")."""
+    data_type, default = message_column["dataType"], message_column.get("default")
+    column = TableColumn(
+        message_column["name"],
+        type_text(data_type),
+        nullable=message_column.get("nullable", True),
+        default=default,
+        charset=data_type.get("charset"),
+        collation=data_type.get("collate"),
+    )
+    if default is None or data_type["mysqlType"] not in {"date", "datetime", "timestamp"}:
+        return column
+    if not default[:1].isdigit() or default.startswith("0000"):
+        return replace(column, default=None, computed_default=True)  # CURRENT_TIMESTAMP, or the zero date
+    # TiDB keeps the default of a TIMESTAMP in UTC, without a zone in its text.
+    return replace(column, default=f"{default}Z") if data_type["mysqlType"] == "timestamp" else column

@@ -13,8 +13,11 @@ from cdc_assets.history.contradictions import (
     Suspicion,
     collect_stated_columns,
     collect_undeclared_columns,
+    find_key_change,
+    find_key_suspicions,
     find_suspicions,
 )
+from cdc_assets.history.effects import UnappliedStatement
 from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
 from cdc_assets.history.layouts import plan_layouts
 from cdc_assets.history.planned_columns import type_overrides
@@ -300,6 +303,7 @@ class TablePlanner:
             read=tuple(at for release, at in self._releases.read.get(self.name, {}).items() if self._is_new(release)),
             planned_naming=self._naming,
             suspicions=self._find_suspicions(statements),
+            key_changes=self._list_key_changes(statements) if is_last else (),
             has_exact_order=self._has_exact_order,
         )
 
@@ -330,11 +334,29 @@ class TablePlanner:
         texts = {r["layout_id"]: r["layout"] for r in self._layouts if not is_loaded_layout(r["layout"])}
         layouts = {each: (columns_in(protocol, text), last[each]) for each, text in texts.items()}
         stated = [] if protocol.carries_schemas else collect_stated_columns(self.name, statements)
+        of_keys: list[Suspicion] = []
         if not self._has_decisions():
             undeclared = collect_undeclared_columns(self.name, statements, [columns for columns, _ in layouts.values()])
             given = {name.lower() for name in overrides}
             stated += [each for each in undeclared if each.name not in given]
-        return tuple(find_suspicions(layouts, stated, lambda column: column in overrides))
+            rows = [r for r in self._layouts if r["layout_id"] in texts]
+            of_keys = find_key_suspicions(self.name, statements, rows)
+        return (*find_suspicions(layouts, stated, lambda column: column in overrides), *of_keys)
+
+    def _list_key_changes(self, statements: Sequence[Ddl]) -> tuple[UnappliedStatement, ...]:
+        """Return the first new rows that have a key where earlier rows have none, or the reverse, without a statement."""
+        of_new = {bool(r["key_columns"]) for r in self._layouts}
+        is_keyed = self._present is None or COPY.name not in self._present.names
+        if of_new <= {is_keyed}:
+            return ()
+        rows = fetch_released(self._lake, ReleasedKind.LAYOUT, LAYOUT)
+        of_table = [r for r in rows if (r["database"], r["table"]) == self.name and r["release"] <= self._through]
+        changed = find_key_change(of_table, statements)
+        if changed is None or not self._is_new(changed["release"]):
+            return ()
+        key = ", ".join(changed["key_columns"]) or "none"
+        why = f"messages state another key than before ({key}): open rows keep their old key, and no statement says why"
+        return ({"commit_ts": changed["commit_ts"], "statement": "", "why": why, "reload": True},)
 
     def _has_decisions(self) -> bool:
         """Return whether somebody has decided what a statement about the table does, so that the source may differ."""

@@ -129,7 +129,11 @@ class EvolvingTable:
     def add_step(self, ddl: Ddl, ops: Sequence[StepOp]) -> None:
         """Add the step of a statement, with the table's columns as they are now."""
         live = MappingProxyType(dict(self._live))
-        self.evolution.steps.append(Step(ddl, live, tuple(ops), self.is_keyed_by_row))
+        self.evolution.steps.append(Step(ddl, live, tuple(ops), self.is_keyed_by_row, self._list_labelled()))
+
+    def _list_labelled(self) -> Mapping[str, str]:
+        """Return the columns, in lower case, whose type has labels -> that type."""
+        return {lower: str(slot.type) for lower, slot in self._live.items() if slot.type and slot.type.labels}
 
     # --- Statements about the whole table.
 
@@ -211,6 +215,7 @@ class EvolvingTable:
 
     def alter(self, ddl: Ddl, actions: Sequence[Action]) -> None:
         """Apply a statement's actions on columns and keys, and add its step if it changes anything."""
+        labelled_before = self._list_labelled()
         renames = [(a.old_name, a.new_name) for a in actions if isinstance(a, RenameColumn)]
         renames += [
             (a.old_name, a.column.name)
@@ -223,8 +228,12 @@ class EvolvingTable:
         self._rename_columns(renames, ddl)
         ops += [op for a in actions for op in self._apply(a, ddl)]
         ops = [*self._change_key(ddl), *ops]
-        # Binlog places, not clocks, say which statement came before a row: so each statement with a schema begins an era.
-        begins_era = ddl.spot.place is not None and self.evolution.name in ddl.shapes
+        if self.evolution.name in ddl.shapes:
+            # Binlog places, not clocks, say which statement came before a row: so each statement begins an era.
+            begins_era = ddl.spot.place is not None
+        else:
+            # Only steps have the labels of a table whose schema is not known.
+            begins_era = ddl.kind == "create_table" or self._list_labelled() != labelled_before
         if begins_era or ops or dict(self.evolution.live(len(self.evolution.steps))) != self._live:
             self.add_step(ddl, ops)
 

@@ -22,11 +22,9 @@ from cdc_assets.ddl.actions import (
 from cdc_assets.ddl.apply import apply_statement
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
-from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve
-from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
+from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve, select_dropped
+from cdc_assets.ddl.shapes import TableSchema, describe_difference, is_other_type
 from cdc_assets.mysql_types.tokens import SqlSyntaxError
-from cdc_assets.mysql_types.types import parsed
 
 
 @dataclass(frozen=True)
@@ -115,13 +113,14 @@ class SourceTables:
         asks_rows: whether row events would have shown which table a statement means, or what it did.
     """
 
-    def __init__(self, rows: Mapping[Name, TableRows], *, ignores_case: bool) -> None:
+    def __init__(self, rows: Mapping[Name, TableRows], *, of_tidb: bool) -> None:
         self.schemas: dict[Name, TableSchema] = {}
         self.asks_rows = False
         self._rows = rows
         # Tables whose first row event is not reached yet, the next one last.
         self._later_rows = sorted(rows, key=lambda name: rows[name].first, reverse=True)
-        self._names = TableNames(with_rows=rows, ignores_case=ignores_case)
+        self._of_tidb = of_tidb
+        self._names = TableNames(with_rows=rows, ignores_case=of_tidb)
 
     def apply(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
         """Apply a statement and return what it did.
@@ -140,7 +139,7 @@ class SourceTables:
             self._names.add(name)
         if stated:
             # The message states the result, so a statement that cannot be read is no error.
-            differences = [_describe_difference(before.get(name), schema) for name, schema in stated.items()]
+            differences = [describe_difference(before.get(name), schema) for name, schema in stated.items()]
             error = "; ".join(filter(None, differences)) if statement else None
         return self._build_outcome(statement, [*affected, *stated, *self._find_tables_of_original(sent)], error or None)
 
@@ -190,7 +189,10 @@ class SourceTables:
         if sent.text is None:
             return None, (), None
         try:
-            statement = self._drop_undone_parts(self._read(sent.text, sent.database), following)
+            statement = self._read(sent.text, sent.database)
+            if self._of_tidb and sent.original in {None, sent.text}:
+                statement = select_dropped(statement, sent.database, sent.table)
+            statement = self._drop_undone_parts(statement, following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
             return None, self._find_possible_tables(sent), f"{error}, in: {sent.text}"
         effect = apply_statement(self.schemas, statement)
@@ -295,11 +297,11 @@ class SourceTables:
         types = {c.name.lower(): c.type for c in table.columns if not c.virtual}
         if types.keys() != rows.columns.keys() or (rows.key and rows.key != {c.lower() for c in table.key_columns}):
             return True
-        return any(_is_other_type(types[column], wire_type) for column, wire_type in rows.columns.items())
+        return any(is_other_type(types[column], wire_type) for column, wire_type in rows.columns.items())
 
 
 def replay(
-    statements: Sequence[SentStatement], rows: Mapping[Name, TableRows], *, exact: bool, ignores_case: bool
+    statements: Sequence[SentStatement], rows: Mapping[Name, TableRows], *, exact: bool, of_tidb: bool
 ) -> tuple[list[tuple[int, Outcome]], bool]:
     """Apply statements in the order in which they took effect.
 
@@ -307,12 +309,12 @@ def replay(
         statements: by position.
         rows: what the row events of tables show.
         exact: whether statements of one position are parts of one statement.
-        ignores_case: whether the server ignores the letter case of table names.
+        of_tidb: whether the source is TiDB, which ignores the letter case of table names.
 
     Returns:
         The outcomes in that order, each with the index of its statement; and whether more row events might show more.
     """
-    tables = SourceTables(rows, ignores_case=ignores_case)
+    tables = SourceTables(rows, of_tidb=of_tidb)
     places = {id(sent): n for n, sent in enumerate(statements)}
     outcomes: list[tuple[int, Outcome]] = []
     for _, each in groupby(statements, key=lambda sent: sent.position):
@@ -361,40 +363,3 @@ def _has_key(table: TableSchema, key: AddKey) -> bool:
     if key.kind == "primary":
         return bool(table.primary_key)
     return key.name.lower() in {name.lower() for name in (*table.unique_names, *table.index_names)}
-
-
-def _describe_difference(applied: TableSchema | None, stated: TableSchema) -> str | None:
-    """Describe how the schema that a message states differs from the one that follows from the statement.
-
-    Returns:
-        A sentence; None if the schemas have the same columns, or the statement's is not known.
-    """
-    if applied is None:
-        return None
-    by_statement = {c.name.lower(): c.type for c in applied.columns}
-    by_message = {c.name.lower(): c.type for c in stated.columns}
-    other = [c for c in by_message if c in by_statement and _is_other_type(by_statement[c], by_message[c])]
-    if by_statement.keys() == by_message.keys() and not other:
-        return None
-    left, right = (
-        ", ".join(f"{c} {types[c]}" for c in types if c not in elsewhere or c in other)
-        for types, elsewhere in ((by_statement, by_message), (by_message, by_statement))
-    )
-    return (
-        f"{applied.database}.{applied.table}: by the statement it has {left or 'no other column'}, "
-        f"by its message {right or 'no other column'}"
-    )
-
-
-def _is_other_type(one: str, other: str | None) -> bool:
-    """Return whether two types differ, whatever lengths and attributes they leave out."""
-    first, second = parsed(one), parsed(other)
-    if first is None or second is None:
-        return False
-    families = {TYPES[first.base].family, TYPES[second.base].family}
-    # A server may replace these by each other, because of their length or character set.
-    may_be_replaced = families == {Family.FLOAT} or families <= {Family.TEXT, Family.BINARY, Family.JSON}
-    if first.base != second.base and not may_be_replaced:
-        return True
-    # For other numbers TiCDC leaves `unsigned` out.
-    return first.base in INTEGERS and first.unsigned != second.unsigned

@@ -1,4 +1,4 @@
-"""The schemas of tables, and what schema actions do to the schema of one table."""
+"""The schemas of tables, what schema actions do to the schema of one table, and how two schemas of one table differ."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from cdc_assets.ddl.foreign_keys import (
     rename_column_in_foreign_keys,
     rename_table_in_foreign_keys,
 )
+from cdc_assets.mysql_types.descriptors import INTEGERS, TYPES, Family
 from cdc_assets.mysql_types.types import parsed
 
 
@@ -305,3 +306,40 @@ _APPLIERS: Mapping[type[Action], Callable[[TableSchema, Any], TableSchema]] = Ma
         MoveRows: lambda table, _: table,
     }
 )
+
+
+def describe_difference(applied: TableSchema | None, stated: TableSchema) -> str | None:
+    """Describe how the schema that a message states differs from the one that follows from the statement.
+
+    Returns:
+        A sentence; None if the schemas have the same columns, or the statement's is not known.
+    """
+    if applied is None:
+        return None
+    by_statement = {c.name.lower(): c.type for c in applied.columns}
+    by_message = {c.name.lower(): c.type for c in stated.columns}
+    other = [c for c in by_message if c in by_statement and is_other_type(by_statement[c], by_message[c])]
+    if by_statement.keys() == by_message.keys() and not other:
+        return None
+    left, right = (
+        ", ".join(f"{c} {types[c]}" for c in types if c not in elsewhere or c in other)
+        for types, elsewhere in ((by_statement, by_message), (by_message, by_statement))
+    )
+    return (
+        f"{applied.database}.{applied.table}: by the statement it has {left or 'no other column'}, "
+        f"by its message {right or 'no other column'}"
+    )
+
+
+def is_other_type(one: str, other: str | None) -> bool:
+    """Return whether two types differ, whatever lengths and attributes they leave out."""
+    first, second = parsed(one), parsed(other)
+    if first is None or second is None:
+        return False
+    families = {TYPES[first.base].family, TYPES[second.base].family}
+    # A server may replace these by each other, because of their length or character set.
+    may_be_replaced = families == {Family.FLOAT} or families <= {Family.TEXT, Family.BINARY, Family.JSON}
+    if first.base != second.base and not may_be_replaced:
+        return True
+    # For other numbers TiCDC leaves `unsigned` out.
+    return first.base in INTEGERS and first.unsigned != second.unsigned

@@ -45,6 +45,7 @@ from cdc_assets.history.type_changes import (
     keeps_values,
     may_exclude,
 )
+from cdc_assets.mysql_types.descriptors import INTEGERS
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
 _BARE_TIMESTAMP = "with explicit_defaults_for_timestamp=OFF the server has given them another value"
@@ -345,12 +346,20 @@ class EvolvingTable:
             if adds_digits(old, new):
                 restricted.append(Convert(slot, slot, old, new))
             return [*restricted, *self._keep_key(slot, old, new)]
+        recomputed = self._flag_computed_from(slot) if not {old.base, new.base} <= INTEGERS else []
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)
         self._removed_columns.append(slot)
         converted = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, new)
         converted.not_null = slot.not_null
-        return [Convert(converted, slot, old, new), Forget(slot), *restricted]
+        return [Convert(converted, slot, old, new), Forget(slot), *restricted, *recomputed]
+
+    def _flag_computed_from(self, slot: Slot) -> list[StepOp]:
+        """Report the stored generated columns that the server computes again, as the values of `slot` may have changed."""
+        name = f" {slot.name.lower()} "
+        computed = [s for s in self._live.values() if s.expression and not s.virtual and name in f" {s.expression} "]
+        why = "the server has computed its values again, from those of"
+        return [Flag(f"{s.column}: {why} {slot.name}, and no row event says so", reload=True) for s in computed]
 
     def _recompute_column(self, slot: Slot, column: Column, ddl: Ddl) -> list[StepOp]:
         """Add a column for the values that the server computes for all rows, without row events; put the old one aside."""
@@ -358,7 +367,7 @@ class EvolvingTable:
         self._removed_columns.append(slot)
         computed = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, parsed(column.type))
         _set_attributes(computed, column)
-        return [Fill(computed, computed.type, None), Forget(slot)]
+        return [Fill(computed, computed.type, None), Forget(slot), *self._flag_computed_from(slot)]
 
     # --- Keys.
 
@@ -377,7 +386,7 @@ class EvolvingTable:
             return self._change_unknown_key(ddl)
         before = self._key
         self._key = after = tuple(self._live[c.lower()] for c in ddl.keys[name] if c.lower() in self._live)
-        if before is None or before == after or ddl.kind != "alter_table":
+        if before is None or before == after or ddl.kind not in ("alter_table", "create_index", "drop_index"):
             return []
         return self._rekey_rows(ddl, after, None if self._has_old_keys else not before)
 

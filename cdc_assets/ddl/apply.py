@@ -84,7 +84,7 @@ def _change_tables(tables: Mapping[tuple[str, str], TableSchema], statement: Sta
 
 
 def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Statement) -> _Tables:
-    """Return the tables after CREATE TABLE."""
+    """Return the tables after CREATE TABLE. The schema of a table like one that is not among `tables` is not known."""
     ((name, actions),) = statement.changes
     after = dict(tables)
     if statement.tolerant and not statement.replaces and name in after:
@@ -93,7 +93,8 @@ def _create_table(tables: Mapping[tuple[str, str], TableSchema], statement: Stat
     if statement.like is not None:
         pattern = after.get(statement.like)
         if pattern is None:
-            raise NotApplicable(f"the columns of {'.'.join(statement.like)}, which LIKE names, are not known")
+            after.pop(name, None)
+            return after
         table = replace(pattern, database=name.database, table=name.table, foreign_keys=())
     after[name] = apply_actions(table, actions)
     return after

@@ -22,7 +22,7 @@ from cdc_assets.ddl.actions import (
 from cdc_assets.ddl.apply import apply_statement
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
-from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve
+from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve, select_dropped
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.ddl.stated_schemas import (
     describe_difference,
@@ -119,13 +119,14 @@ class SourceTables:
         asks_rows: whether row events would have shown which table a statement means, or what it did.
     """
 
-    def __init__(self, rows: Mapping[Name, TableRows], *, ignores_case: bool) -> None:
+    def __init__(self, rows: Mapping[Name, TableRows], *, of_tidb: bool) -> None:
         self.schemas: dict[Name, TableSchema] = {}
         self.asks_rows = False
         self._rows = rows
         # Tables whose first row event is not reached yet, the next one last.
         self._later_rows = sorted(rows, key=lambda name: rows[name].first, reverse=True)
-        self._names = TableNames(with_rows=rows, ignores_case=ignores_case)
+        self._of_tidb = of_tidb
+        self._names = TableNames(with_rows=rows, ignores_case=of_tidb)
 
     def apply(self, sent: SentStatement, following: Iterable[SentStatement]) -> Outcome:
         """Apply a statement and return what it did.
@@ -196,7 +197,10 @@ class SourceTables:
         if sent.text is None:
             return None, (), None
         try:
-            statement = self._drop_undone_parts(self._read(sent.text, sent.database), following)
+            statement = self._read(sent.text, sent.database)
+            if self._of_tidb and sent.original in {None, sent.text}:
+                statement = select_dropped(statement, sent.database, sent.table)
+            statement = self._drop_undone_parts(statement, following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
             return None, self._find_possible_tables(sent), f"{error}, in: {sent.text}"
         effect = apply_statement(self.schemas, statement)
@@ -305,7 +309,7 @@ class SourceTables:
 
 
 def replay(
-    statements: Sequence[SentStatement], rows: Mapping[Name, TableRows], *, exact: bool, ignores_case: bool
+    statements: Sequence[SentStatement], rows: Mapping[Name, TableRows], *, exact: bool, of_tidb: bool
 ) -> tuple[list[tuple[int, Outcome]], bool]:
     """Apply statements in the order in which they took effect.
 
@@ -313,12 +317,12 @@ def replay(
         statements: by position.
         rows: what the row events of tables show.
         exact: whether statements of one position are parts of one statement.
-        ignores_case: whether the server ignores the letter case of table names.
+        of_tidb: whether the source is TiDB, which ignores the letter case of table names.
 
     Returns:
         The outcomes in that order, each with the index of its statement; and whether more row events might show more.
     """
-    tables = SourceTables(rows, ignores_case=ignores_case)
+    tables = SourceTables(rows, of_tidb=of_tidb)
     places = {id(sent): n for n, sent in enumerate(statements)}
     outcomes: list[tuple[int, Outcome]] = []
     for _, each in groupby(statements, key=lambda sent: sent.position):

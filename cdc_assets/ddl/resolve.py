@@ -151,7 +151,7 @@ def resolve(statement: Statement, database: str, names: TableNames) -> Statement
         resolved_keys = tuple(_resolve_parent(action, created.database, names) for action in actions)
         return replace(statement, changes=((created, resolved_keys),), like=like)
     if statement.kind == "drop_database" and statement.database is not None:
-        return replace(statement, database=_find_database(statement.database, names))
+        return _resolve_dropped_database(statement, statement.database, names)
     resolved: dict[TableName, TableName] = {}
     new_names: dict[TableName, TableName] = {}  # by lower case: names that an earlier RENAME of the statement has given
 
@@ -170,13 +170,24 @@ def resolve(statement: Statement, database: str, names: TableNames) -> Statement
         resolved_actions: list[Action] = []
         for action in actions:
             if isinstance(action, RenameTable):
-                new_name = _choose_new_name(qualified(action.new_name), names)
+                new_name = _choose_new_name(qualified(action.new_name), names, database)
                 new_names[TableName(*_lower(new_name))] = new_name
                 resolved_actions.append(RenameTable(new_name))
             else:
                 resolved_actions.append(_resolve_parent(action, table.database, names))
         changes.append((table, tuple(resolved_actions)))
     return replace(statement, changes=tuple(changes))
+
+
+def select_dropped(statement: Statement, database: str, table: str | None) -> Statement:
+    """Return a statement of TiDB; of a DROP TABLE of several tables only the part about the table that its message names.
+
+    TiDB drops the tables one after the other, and TiCDC before version 6 sends the text of the statement with each of them.
+    """
+    if statement.kind != "drop_table" or not table:
+        return statement
+    own = tuple(each for each in statement.changes if _lower(each[0]) == _lower((database, table)))
+    return replace(statement, changes=own or statement.changes)
 
 
 def _resolve_parent(action: Action, database: str, names: TableNames) -> Action:
@@ -228,19 +239,34 @@ def _find_created(name: TableName, names: TableNames, statement: Statement) -> T
     return TableName(*match)
 
 
-def _choose_new_name(name: TableName, names: TableNames) -> TableName:
-    """Return the name that a table gets, in the letter case of its rows. Some servers keep all names in lower case."""
+def _choose_new_name(name: TableName, names: TableNames, database: str = "") -> TableName:
+    """Return the name that a table gets, in the letter case of its rows. Some servers keep all names in lower case.
+
+    Args:
+        name: the name that the statement gives.
+        names: the names that the statement may mean.
+        database: the database that its message states, in the letter case in which TiCDC writes it in the rows after it.
+    """
+    if names.ignores_case and name.database.lower() == database.lower():
+        name = TableName(database, name.table)
     match = names.find(name)
     if match is not None and (match not in names.existing or match == name):
         return TableName(*match)
     return TableName(*_lower(name)) if names.are_lower_case else name
 
 
-def _find_database(name: str, names: TableNames) -> str:
-    """Return the database that DROP DATABASE names: exactly, else the only one that differs in letter case."""
-    databases = {database for database, _ in names.all_names()}
-    matches = [each for each in databases if each.lower() == name.lower()]
-    return matches[0] if name not in databases and len(matches) == 1 else name
+def _resolve_dropped_database(statement: Statement, database: str, names: TableNames) -> Statement:
+    """Return a DROP DATABASE of the database that its name means: exactly, else the only one that differs in letter case.
+
+    TiCDC writes a database in lower case after a RENAME TABLE, so one database may have several spellings. Then the
+    statement becomes the DROP TABLE of all its tables.
+    """
+    databases = {each for each, _ in names.all_names()}
+    spellings = sorted(each for each in databases if each.lower() == database.lower())
+    if names.ignores_case and len(spellings) > 1:
+        tables = sorted(name for name in names.existing if name[0] in spellings)
+        return Statement("drop_table", tuple((TableName(*name), ()) for name in tables))
+    return replace(statement, database=spellings[0] if database not in databases and len(spellings) == 1 else database)
 
 
 def _find_session_database(statement: Statement, database: str, names: TableNames) -> str:

@@ -57,11 +57,14 @@ class TableSchema:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns that identify a row: the primary key, else the first unique key without nullable columns."""
+        """The columns that identify a row: the primary key, else a unique key without nullable and virtual columns.
+
+        Of several it is the first one with the fewest columns, as TiCDC chooses its handle key: a DELETE may have no others.
+        """
         if self.primary_key:
             return self.primary_key
-        required = {column.name for column in self.columns if not column.nullable}
-        return next((key for key in self.unique_keys if required.issuperset(key)), ())
+        required = {column.name for column in self.columns if not (column.nullable or column.virtual)}
+        return min((key for key in self.unique_keys if required.issuperset(key)), key=len, default=())
 
 
 class NotApplicable(Exception):  # noqa: N818 -- becomes `DdlEffect.error`

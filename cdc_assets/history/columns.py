@@ -38,6 +38,7 @@ class Layout:
         declared: column, in lower case -> declared type.
         era: the era from which on the names stand for `slots`.
         slots: column, in lower case -> slot: the column of the history.
+        labelled: column, in lower case -> a type with labels, which comes before `declared`.
     """
 
     layout_id: int
@@ -46,6 +47,7 @@ class Layout:
     declared: Mapping[str, str]
     era: int = 0
     slots: Mapping[str, Slot] = field(default_factory=dict)
+    labelled: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def collect_readings(
             # MySQL compares the names of columns without regard to case.
             lower = column.name.lower()
             reader = reader_of(protocol, column)
-            mysql_type = reader.resolve(column, layout.declared.get(lower), overrides.get(column.name))
+            declared = layout.labelled.get(lower, layout.declared.get(lower))
+            mysql_type = reader.resolve(column, declared, overrides.get(column.name))
             each = layouts_of_slot.setdefault(layout.slots[lower], {})
             numbers = each.pop((column, mysql_type), [])
             each[column, mysql_type] = [*numbers, number]

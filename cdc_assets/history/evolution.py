@@ -218,12 +218,14 @@ class Step:
         live: the source's columns after the statement, in lower case -> their slots.
         ops: what happens to the rows that are open.
         by_row: whether the whole row, as the history has it, is the key after the statement: the table has lost its key.
+        labelled: those of `live` whose type has labels, which not every message states -> that type.
     """
 
     ddl: Ddl
     live: Mapping[str, Slot]
     ops: tuple[StepOp, ...]
     by_row: bool = False
+    labelled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def spot(self) -> Spot:
@@ -234,6 +236,11 @@ class Step:
     def changes_rows(self) -> bool:
         """Whether the statement does more than to report rows."""
         return any(not isinstance(op, Restrict) for op in self.ops)
+
+    @property
+    def begins_table(self) -> bool:
+        """Whether the table after the statement is another one than before it."""
+        return self.ddl.kind == "create_table" or any(isinstance(op, Arrive) for op in self.ops)
 
     @property
     def replaces_table(self) -> bool:

@@ -46,6 +46,7 @@ from cdc_assets.history.type_changes import (
     keeps_values,
     may_exclude,
 )
+from cdc_assets.mysql_types.descriptors import INTEGERS
 from cdc_assets.mysql_types.types import MySQLType, parsed
 
 _BARE_TIMESTAMP = "with explicit_defaults_for_timestamp=OFF the server has given them another value"
@@ -130,7 +131,11 @@ class EvolvingTable:
     def add_step(self, ddl: Ddl, ops: Sequence[StepOp]) -> None:
         """Add the step of a statement, with the table's columns as they are now."""
         live = MappingProxyType(dict(self._live))
-        self.evolution.steps.append(Step(ddl, live, tuple(ops), self.is_keyed_by_row))
+        self.evolution.steps.append(Step(ddl, live, tuple(ops), self.is_keyed_by_row, self._list_labelled()))
+
+    def _list_labelled(self) -> Mapping[str, str]:
+        """Return the columns, in lower case, whose type has labels -> that type."""
+        return {lower: str(slot.type) for lower, slot in self._live.items() if slot.type and slot.type.labels}
 
     # --- Statements about the whole table.
 
@@ -212,6 +217,7 @@ class EvolvingTable:
 
     def alter(self, ddl: Ddl, actions: Sequence[Action]) -> None:
         """Apply a statement's actions on columns and keys, and add its step if it changes anything."""
+        labelled_before = self._list_labelled()
         renames = [(a.old_name, a.new_name) for a in actions if isinstance(a, RenameColumn)]
         renames += [
             (a.old_name, a.column.name)
@@ -224,8 +230,12 @@ class EvolvingTable:
         self._rename_columns(renames, ddl)
         ops += [op for a in actions for op in self._apply(a, ddl)]
         ops = [*self._change_key(ddl), *ops]
-        # Binlog places, not clocks, say which statement came before a row: so each statement with a schema begins an era.
-        begins_era = ddl.spot.place is not None and self.evolution.name in ddl.shapes
+        if self.evolution.name in ddl.shapes:
+            # Binlog places, not clocks, say which statement came before a row: so each statement begins an era.
+            begins_era = ddl.spot.place is not None
+        else:
+            # Only steps have the labels of a table whose schema is not known.
+            begins_era = ddl.kind == "create_table" or self._list_labelled() != labelled_before
         if begins_era or ops or dict(self.evolution.live(len(self.evolution.steps))) != self._live:
             self.add_step(ddl, ops)
 
@@ -354,12 +364,20 @@ class EvolvingTable:
             if adds_digits(old, new):
                 restricted.append(Convert(slot, slot, old, new))
             return [*restricted, *self._keep_key(slot, old, new)]
+        recomputed = self._flag_computed_from(slot) if not {old.base, new.base} <= INTEGERS else []
         # Rows that are open before and after the statement have a value in each of the two columns.
         self._put_aside(slot, ddl)
         self._removed_columns.append(slot)
         converted = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, new)
         converted.not_null = slot.not_null
-        return [Convert(converted, slot, old, new), Forget(slot), *restricted]
+        return [Convert(converted, slot, old, new), Forget(slot), *restricted, *recomputed]
+
+    def _flag_computed_from(self, slot: Slot) -> list[StepOp]:
+        """Report the stored generated columns that the server computes again, as the values of `slot` may have changed."""
+        name = f" {slot.name.lower()} "
+        computed = [s for s in self._live.values() if s.expression and not s.virtual and name in f" {s.expression} "]
+        why = "the server has computed its values again, from those of"
+        return [Flag(f"{s.column}: {why} {slot.name}, and no row event says so", reload=True) for s in computed]
 
     def _recompute_column(self, slot: Slot, column: Column, ddl: Ddl) -> list[StepOp]:
         """Add a column for the values that the server computes for all rows, without row events; put the old one aside."""
@@ -367,7 +385,7 @@ class EvolvingTable:
         self._removed_columns.append(slot)
         computed = self._live[column.name.lower()] = self._add_slot(ddl.id, column.name, parsed(column.type))
         _set_attributes(computed, column)
-        return [Fill(computed, computed.type, None), Forget(slot)]
+        return [Fill(computed, computed.type, None), Forget(slot), *self._flag_computed_from(slot)]
 
     # --- Keys.
 
@@ -386,7 +404,7 @@ class EvolvingTable:
             return self._change_unknown_key(ddl)
         before = self._key
         self._key = after = tuple(self._live[c.lower()] for c in ddl.keys[name] if c.lower() in self._live)
-        if before is None or before == after or ddl.kind != "alter_table":
+        if before is None or before == after or ddl.kind not in ("alter_table", "create_index", "drop_index"):
             return []
         return self._rekey_rows(ddl, after, None if self._has_old_keys else not before)
 

@@ -69,30 +69,63 @@ def plan_layouts(
         columns = tuple(columns_in(protocol, texts[layout_id]))
         low, high = eras or evolution.eras_between(first, last)
         layouts += [
-            Layout(layout_id, since, columns, types, era, _find_slots(evolution, era, columns))
+            Layout(
+                layout_id,
+                since,
+                columns,
+                types,
+                era,
+                _find_slots(evolution, era, columns),
+                _labelled_in_era(declared, evolution, era),
+            )
             for era in range(low, high + 1)
-            for since, types in _types_in_era(declared, evolution, era, first)
+            for since, types in _types_in_era(declared, evolution, era, first, exact=eras is None)
         ]
     return layouts
 
 
 def _types_in_era(
-    declared: Sequence[DeclaredTypes], evolution: Evolution, era: int, first: int
+    declared: Sequence[DeclaredTypes],
+    evolution: Evolution,
+    era: int,
+    first: int,
+    *,
+    exact: bool,
 ) -> list[tuple[int, dict[str, str]]]:
-    """Return the types of an era's rows in order, each with the commit_ts from which on they hold."""
+    """Return the types of an era's rows in order, each with the commit_ts from which on they hold.
+
+    Args:
+        declared: the types by the table's schemas, in order.
+        evolution: the table's.
+        era: the era.
+        first: the lowest commit_ts of the rows.
+        exact: whether commit_ts orders rows and statements.
+    """
     step_ids = {step.ddl.id for step in evolution.steps}
     begin, end = evolution.bounds(era)
     in_era = [d for d in declared if d.id not in step_ids and begin < d.order < end]
     # A statement that does not change the table may come without the table's schema.
-    by_steps = [d.types for step in evolution.steps[:era] for d in declared if d.id == step.ddl.id]
-    # A statement's commit_ts may be slightly above that of rows that came after it: then use the first known types.
-    earlier = [d.types for d in declared if d.order[0] < first] or [d.types for d in declared[:1]] or [{}]
+    by_steps = [
+        types
+        for step in evolution.steps[:era]
+        for types in [d.types for d in declared if d.id == step.ddl.id] or [{}] * step.begins_table
+    ]
+    # Clocks may give a statement a commit_ts slightly above that of rows after it: then use the first known types.
+    first_types = [d.types for d in declared[:1] if not exact or d.order[0] <= first]
+    earlier = [d.types for d in declared if d.order[0] < first] or first_types or [{}]
     before_rows = [*by_steps[-1:], *(d.types for d in in_era if d.order[0] < first)] or earlier
     types_since: list[tuple[int, dict[str, str]]] = []
     for since, types in [(0, before_rows[-1]), *((d.order[0], d.types) for d in in_era if d.order[0] >= first)]:
         if not types_since or types_since[-1][1] != types:  # a connector repeats a table's schema
             types_since.append((since, types))
     return types_since
+
+
+def _labelled_in_era(declared: Sequence[DeclaredTypes], evolution: Evolution, era: int) -> Mapping[str, str]:
+    """Return the types with labels that the statement before an era leaves a table whose schema is not known."""
+    if not era or any(d.id == evolution.steps[era - 1].ddl.id for d in declared):
+        return {}
+    return evolution.steps[era - 1].labelled
 
 
 def _find_slots(evolution: Evolution, era: int, columns: Sequence[WireColumn]) -> dict[str, Slot]:

@@ -57,11 +57,12 @@ def match_schemas(rows: Sequence[dict[str, Any]], protocol: Protocol, groups: Se
 
 
 def _collect_keys(rows: Sequence[dict[str, Any]]) -> LayoutSchemas:
-    """Return the keys of tables without a primary key; `rows`: of table_schemas."""
+    """Return the keys of tables without a primary key, until they lose them; `rows`: of table_schemas."""
     keys: dict[tuple[str, str], list[tuple[int, list[str]]]] = {}
     for r in sorted(rows, key=lambda r: r["commit_ts"]):
-        if r["columns"] is not None and not r["primary_key"] and r["key_columns"]:
-            keys.setdefault((r["database"], r["table"]), []).append((r["commit_ts"], r["key_columns"]))
+        name, has_key = (r["database"], r["table"]), not r["primary_key"] and r["key_columns"]
+        if has_key or name in keys:
+            keys.setdefault(name, []).append((r["commit_ts"], r["key_columns"] if has_key else []))
     return LayoutSchemas(keys=keys)
 
 
@@ -119,7 +120,7 @@ def fill_key_columns(events: DataFrame, schemas: LayoutSchemas) -> DataFrame:
         *(
             (
                 (F.col("database") == database) & (F.col("table") == table) & (F.col("commit_ts") > since),
-                F.array(*[F.lit(c) for c in columns]),
+                F.array(*[F.lit(c) for c in columns]).cast("array<string>"),
             )
             for (database, table), keys in schemas.keys.items()
             for since, columns in reversed(keys)

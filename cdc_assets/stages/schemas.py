@@ -201,7 +201,7 @@ def _apply_to_feed(lake: Lakehouse, feed: Feed, statements: list[dict[str, Any]]
         statements,
         decisions,
         exact=protocol.watermarks(feed) is Watermarks.ALWAYS,
-        ignores_case=protocol.source_kind(feed) == "tidb",
+        of_tidb=protocol.source_kind(feed) == "tidb",
     )
     schema_rows, asks_rows = apply()
     if asks_rows or rows_may_show_more(lake, schema_rows):
@@ -216,7 +216,7 @@ def apply_statements(
     *,
     rows: Mapping[Name, TableRows] = MappingProxyType({}),
     exact: bool = False,
-    ignores_case: bool = False,
+    of_tidb: bool = False,
 ) -> tuple[list[dict[str, Any]], bool]:
     """Apply statements in the order in which they took effect.
 
@@ -228,7 +228,7 @@ def apply_statements(
         decisions: people's decisions about statements, by statement id.
         rows: what the row events of tables show.
         exact: whether the commit_ts gives the source's order of all statements.
-        ignores_case: whether the server ignores the letter case of table names.
+        of_tidb: whether the source is TiDB.
 
     Returns:
         Rows of table_schemas, those of ignored statements without actions; and whether more row events might show more.
@@ -239,7 +239,7 @@ def apply_statements(
             identities.add(identify_statement(statement))
             ordered.append(statement)
     sent = [_make_sent_statement(protocol, statement, decisions) for statement in ordered]
-    outcomes, asks_rows = replay(sent, rows, exact=exact, ignores_case=ignores_case)
+    outcomes, asks_rows = replay(sent, rows, exact=exact, of_tidb=of_tidb)
     schema_rows = []
     for sequence, (place, outcome) in enumerate(outcomes):
         statement = ordered[place]

@@ -86,7 +86,7 @@ def comparable(table: TableSchema) -> tuple[object, ...]:
 def test_a_table_after_a_statement(statement: str, mariadb_server: MariaDB) -> None:
     mariadb_server.run("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "USE d", BEGIN, statement)
     sent = [SentStatement(at, "d", None, text) for at, text in enumerate((BEGIN, statement))]
-    tables = SourceTables({}, ignores_case=False)
+    tables = SourceTables({}, of_tidb=False)
     assert [tables.apply(each, ()).error for each in sent] == [None, None]
     own_tables = {name: comparable(table) for (_, name), table in tables.schemas.items()}
     assert own_tables == {name: comparable(table) for name, table in in_server(mariadb_server).items()}

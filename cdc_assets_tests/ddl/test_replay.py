@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fast
 def outcomes(
     *statements: tuple[str, str],
     rows: Mapping[Name, TableRows] | None = None,
-    ignores_case: bool = False,
+    of_tidb: bool = False,
     read_stated: Any = None,
 ) -> list[Outcome]:
     """Return the outcomes of statements, (database of the message, text), at positions 10, 20, 30, ...
@@ -26,7 +26,7 @@ def outcomes(
     sent = [SentStatement(10 * n, database, None, text) for n, (database, text) in enumerate(statements, start=1)]
     if read_stated is not None:
         sent[-1] = replace(sent[-1], read_stated=read_stated)
-    numbered, _ = replay(sent, rows or {}, exact=True, ignores_case=ignores_case)
+    numbered, _ = replay(sent, rows or {}, exact=True, of_tidb=of_tidb)
     return [outcome for _, outcome in sorted(numbered, key=lambda each: each[0])]
 
 
@@ -122,6 +122,34 @@ def test_a_column_dropped_and_added_if_not_exists_is_not_understood() -> None:
     assert (after.statement, tables(after)) == (None, ["shop.t"])
 
 
+@pytest.mark.parametrize(
+    ("of_tidb", "table", "dropped"),
+    [
+        (True, "A", ["shop.a"]),
+        (True, "b", ["shop.b"]),
+        (True, None, ["shop.a", "shop.b"]),
+        (True, "", ["shop.a", "shop.b"]),
+        (False, "a", ["shop.a", "shop.b"]),
+    ],
+)
+def test_tidb_drops_the_tables_of_a_statement_one_by_one(of_tidb: bool, table: str | None, dropped: list[str]) -> None:
+    """TiCDC before version 6: a message for each table, with the text of the statement."""
+    created = [SentStatement(10, "shop", name, f"CREATE TABLE {name} (id INT PRIMARY KEY)") for name in ("a", "b")]
+    drop = SentStatement(20, "shop", table, "DROP TABLE `shop`.`a`, `shop`.`b`")
+    done, _ = replay([*created, drop], {}, exact=True, of_tidb=of_tidb)
+    assert tables(done[-1][1]) == dropped
+
+
+def test_the_letter_case_of_a_database_after_a_rename_in_tidb() -> None:
+    """TiCDC writes the database in lower case in the message of a RENAME TABLE, and in the rows after it."""
+    rename = ("lager_db", "RENAME TABLE `Lager_db`.`Kunden` TO `Lager_db`.`neu`")
+    texts = (("Lager_db", "CREATE TABLE Kunden (id INT)"), ("Lager_db", "CREATE TABLE Lager (id INT)"), rename)
+    for rows in ({}, {("Lager_db", "Kunden"): TableRows(15), ("lager_db", "neu"): TableRows(35)}):
+        *_, renamed, dropped = outcomes(*texts, ("Lager_db", "DROP DATABASE `Lager_db`"), rows=rows, of_tidb=True)
+        assert tables(renamed) == ["Lager_db.Kunden", "lager_db.neu"]
+        assert tables(dropped) == ["Lager_db.Lager", "lager_db.neu"]
+
+
 COLUMNS = {"id": "bigint(20)", "note": "varchar(20)"}
 FIRST_ROWS = {
     "before": (TableRows(5), False),
@@ -178,7 +206,7 @@ def test_tables_that_come_and_go_between_renames_free_and_take_names() -> None:
         "RENAME TABLE a TO e",
         "RENAME TABLE tmp TO a",
     ]
-    done, _ = replay([SentStatement(10, "shop", None, text) for text in texts], {}, exact=False, ignores_case=False)
+    done, _ = replay([SentStatement(10, "shop", None, text) for text in texts], {}, exact=False, of_tidb=False)
     assert [outcome.error for _, outcome in done] == [None] * len(texts)
     columns = {
         name: outcome.shapes["shop", name].columns[-1].name

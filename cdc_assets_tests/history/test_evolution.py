@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdc_assets.history.evolution import Arrive, Evolution, Fill, Flag
+from cdc_assets.history.evolution import Arrive, Evolution, Fill, Flag, Rekey
 from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
@@ -179,3 +179,42 @@ def test_values_that_the_server_computes_again(definition: str, is_recomputed: b
     filled = [op for step in table.steps for op in step.ops if isinstance(op, Fill)]
     assert [op.text for op in filled] == [None] * is_recomputed
     assert sum(slot.column.endswith("__until_9") for slot in table.slots) == is_recomputed
+
+
+@pytest.mark.parametrize(
+    ("alteration", "computed"),
+    [
+        ("MODIFY a DECIMAL(10,1)", ["g"]),
+        ("MODIFY A VARCHAR(20)", ["g"]),
+        ("CHANGE a a DECIMAL(10,4) AS (id + 1) STORED", ["g"]),
+        ("MODIFY a DECIMAL(12,2)", []),
+        ("MODIFY n SMALLINT", []),
+        ("MODIFY b DATE", []),
+        ("MODIFY a DECIMAL(10,2) NOT NULL", []),
+    ],
+)
+def test_a_column_computed_from_one_whose_values_change_asks_for_a_reload(alteration: str, computed: list[str]) -> None:
+    """MySQL computes stored generated columns again, and writes no row event; a number of another size stays the same."""
+    created = (
+        "CREATE TABLE t (id INT PRIMARY KEY, a DECIMAL(10,2), b DATETIME, n INT, g DECIMAL(12,2) AS (`a` * 2) STORED, "
+        "h INT AS (n + 1) STORED, v INT AS (a + 1) VIRTUAL, w CHAR(9) AS (concat(n, 'a ')) STORED)"
+    )
+    table = evolve([(1, created), (9, f"ALTER TABLE t {alteration}")])["shop", "t"]
+    flags = [op for step in table.steps for op in step.ops if isinstance(op, Flag)]
+    assert [flag.why.split(":")[0] for flag in flags if flag.reload] == computed
+
+
+@pytest.mark.parametrize(
+    ("alteration", "key"),
+    [
+        ("DROP INDEX k ON t", ()),
+        ("ALTER TABLE t DROP INDEX k", ()),
+        ("CREATE UNIQUE INDEX i ON t (id)", ("id",)),
+        ("CREATE UNIQUE INDEX i ON t (n)", None),
+    ],
+)
+def test_an_index_that_changes_the_key(alteration: str, key: tuple[str, ...] | None) -> None:
+    created = (1, "CREATE TABLE t (id INT NOT NULL, b INT NOT NULL, n INT, UNIQUE KEY k (id, b))")
+    table = evolve([created, (9, alteration)])["shop", "t"]
+    keys = [tuple(s.name for s in op.columns) for step in table.steps for op in step.ops if isinstance(op, Rekey)]
+    assert keys == ([] if key is None else [key])

@@ -74,25 +74,39 @@ def _read_rest_of_key(cursor: TokenCursor, kind: Literal["primary", "unique", "i
         name = "PRIMARY"  # MySQL ignores another name.
     skip_index_options(cursor)
     columns = read_key_columns(cursor)
-    skip_index_options(cursor)
-    return [AddKey(kind, columns, name, only_if_missing=tolerant)] if columns else []
+    is_partial = skip_index_options(cursor)
+    return [AddKey("index" if is_partial else kind, columns, name, only_if_missing=tolerant)] if columns else []
 
 
-def skip_index_options(cursor: TokenCursor) -> None:
-    """Skip the options of an index."""
+def skip_index_options(cursor: TokenCursor) -> bool:
+    """Skip the options of an index, and return whether one is TiDB's WHERE, by which the index lacks some rows."""
+    is_partial = False
     while True:
         if cursor.take_any("USING", "TYPE", "COMMENT") or cursor.take("WITH", "PARSER"):
             skip_value(cursor)
         elif cursor.take("NOT", "IGNORED") or cursor.take_any(*_INDEX_FLAGS):
             continue
-        elif cursor.word() in {"ALGORITHM", "LOCK"} or not skip_named_option(cursor, _INDEX_OPTIONS):
-            return
+        elif cursor.take("WHERE"):
+            is_partial = True
+            _skip_condition(cursor)
+        elif cursor.word() in _AFTER_INDEX or not skip_named_option(cursor, _INDEX_OPTIONS):
+            return is_partial
 
 
 _INDEX_FLAGS = (
     "VISIBLE", "INVISIBLE", "IGNORED", "CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL", "ADD_COLUMNAR_REPLICA_ON_DEMAND",
 )  # fmt: skip
+_AFTER_INDEX = ("ALGORITHM", "LOCK")
 _INDEX_OPTIONS = frozenset({"KEY_BLOCK_SIZE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PRE_SPLIT_REGIONS"})
+
+
+def _skip_condition(cursor: TokenCursor) -> None:
+    """Skip the condition of a partial index, and the index options after it, from after WHERE."""
+    while not (cursor.done or cursor.sees_symbol(",") or cursor.sees_symbol(")") or cursor.word() in _AFTER_INDEX):
+        if cursor.sees_symbol("("):
+            cursor.skip_group()
+        else:
+            cursor.next()
 
 
 def _read_foreign_key(cursor: TokenCursor, symbol: str) -> AddForeignKey:

@@ -48,9 +48,10 @@ def _read_create_index(cursor: TokenCursor, *, replaces: bool) -> Statement:
     table = read_table_name(cursor)
     skip_lock_wait(cursor)
     skip_index_options(cursor)
-    key = AddKey("unique" if is_unique else "index", read_key_columns(cursor), name, only_if_missing=tolerant)
+    columns = read_key_columns(cursor)
     skip_lock_wait(cursor)
-    skip_index_options(cursor)
+    is_key = not skip_index_options(cursor) and is_unique
+    key = AddKey("unique" if is_key else "index", columns, name, only_if_missing=tolerant)
     skip_algorithm_and_lock(cursor)
     dropped_keys = (DropKey(name, if_exists=True),) if replaces else ()
     return Statement("create_index", ((table, (*dropped_keys, key)),), tolerant=tolerant)

@@ -52,10 +52,11 @@ def find_absent_rows(
         "topic": F.lit(LOAD_TOPIC),
         "partition": F.lit(0),
         "offset": F.lit(0).cast("bigint"),
+        "sent_ms": F.lit(None).cast("bigint"),
     }
     ends = reduce(DataFrame.unionAll, frames).withColumns(constants | {"place": F.coalesce("place", latest)})
     placed = ends.withColumn("era", era_column(plan)).select("*", "place.release", "place.ordinal")
-    return placed.drop("source", "place").where(F.col("era").between(*plan.eras))
+    return placed.drop("source", "sent_ms", "place").where(F.col("era").between(*plan.eras))
 
 
 def _absent_from_dump(at: int, changes: DataFrame, earlier: DataFrame) -> DataFrame:

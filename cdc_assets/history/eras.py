@@ -14,7 +14,10 @@ from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 
 
 def era_column(plan: TablePlan) -> Column:
-    """Return the era of a change: how many statements came before it. INT."""
+    """Return the era of a change: how many statements came before it. INT.
+
+    The expression reads commit_ts, topic, partition, offset, sent_ms and source.
+    """
     low, high = plan.among
     spots = [step.spot for step in plan.evolution.steps[low:high]]
     later = [F.when(_is_after(spot, has_exact_order=plan.has_exact_order), 1).otherwise(0) for spot in spots]

@@ -63,13 +63,28 @@ class Suspicion:
         stated: what the statement says about the column.
         wire_type: the column's type by the rows' messages; None if they lack the column.
         layout_ids: the rows' layouts.
-        keys: the table's key by the statement and by the rows' messages, if the contradiction is about the key.
     """
 
     stated: StatedColumn
     wire_type: str | None
     layout_ids: tuple[int, ...]
-    keys: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class KeySuspicion:
+    """Rows of some column layouts whose messages name a key that no key of the table makes unique.
+
+    Attributes:
+        ddl: the statement that states the table's key.
+        key: the columns of that key.
+        sent_key: the columns of the key that the messages name.
+        layout_ids: the rows' layouts.
+    """
+
+    ddl: Ddl
+    key: tuple[str, ...]
+    sent_key: tuple[str, ...]
+    layout_ids: tuple[int, ...]
 
 
 # Rows that contradict a statement before them:
@@ -230,7 +245,9 @@ def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType |
     return {TYPES[wire.base].family, TYPES[declared.base].family} <= _CHARACTERS
 
 
-def find_key_suspicions(name: Name, statements: Iterable[Ddl], layouts: Iterable[Mapping[str, Any]]) -> list[Suspicion]:
+def find_key_suspicions(
+    name: Name, statements: Iterable[Ddl], layouts: Iterable[Mapping[str, Any]]
+) -> list[KeySuspicion]:
     """Return the keys of messages that no key of the table makes unique, as with Debezium's `message.key.columns`.
 
     Args:
@@ -239,6 +256,8 @@ def find_key_suspicions(name: Name, statements: Iterable[Ddl], layouts: Iterable
         layouts: rows of released_changes of kind layout.
     """
     stated = [d for d in statements if d.keys.get(name)]
+    if not stated:
+        return []
     required = {c.name.lower() for d in stated for c in d.shapes[name] if c.nullable is False}
     actions = [a for d in stated for table, each in d.changes if table == name for a in each]
     unique = [a.columns for a in actions if isinstance(a, AddKey) and a.kind == "unique" and a.columns]
@@ -249,16 +268,8 @@ def find_key_suspicions(name: Name, statements: Iterable[Ddl], layouts: Iterable
         sent = {c.lower() for c in r["key_columns"]}
         if sent and not sent & _HIDDEN_KEYS and not any(key <= sent for key in unique_names):
             layout_ids.setdefault(tuple(r["key_columns"]), []).append(r["layout_id"])
-    return [
-        Suspicion(
-            StatedColumn(", ".join(key), stated[-1], None),
-            None,
-            tuple(ids),
-            (", ".join(stated[-1].keys[name]), ", ".join(key)),
-        )
-        for key, ids in layout_ids.items()
-        if stated
-    ]
+    last = stated[-1]
+    return [KeySuspicion(last, last.keys[name], sent_key, tuple(ids)) for sent_key, ids in layout_ids.items()]
 
 
 def find_key_change(layouts: Iterable[Mapping[str, Any]], statements: Sequence[Ddl]) -> Mapping[str, Any] | None:
@@ -285,33 +296,42 @@ def _may_change_key(ddl: Ddl) -> bool:
 # --- Which rows do contradict a statement.
 
 
-def find_contradictions(changes: DataFrame, suspicions: Sequence[Suspicion], *, exact: bool) -> list[Contradiction]:
+def find_contradictions(
+    changes: DataFrame, suspicions: Sequence[Suspicion | KeySuspicion], *, exact: bool
+) -> list[Contradiction]:
     """Return the suspicions that rows confirm. Runs a query, and only if there are suspicions.
 
     Args:
         changes: rows of released_changes.
-        suspicions: `find_suspicions`.
+        suspicions: `find_suspicions` and `find_key_suspicions`.
         exact: whether commit_ts orders rows and statements. If not, count only rows that come after the statement both in
             its partition and by the clock: other rows may have been delayed or repeated, and so be older.
     """
     if not suspicions:
         return []
-    position = F.struct("commit_ts", "topic", "partition", "offset")
     names = F.transform(field_names(F.col("after")), F.lower)
     rows = changes.where(F.col("op") != str(Op.DELETE)).withColumn("names", names)
-    conditions = [_confirms(each, exact=exact) for each in suspicions]
+    counts = count_rows(rows, [_confirms(each, exact=exact) for each in suspicions])
+    confirmed = zip(suspicions, counts, strict=True)
+    return [_describe_contradiction(each, count, first) for each, (count, first) in confirmed if count]
+
+
+ROW_PLACE = ("commit_ts", "topic", "partition", "offset")
+
+
+def count_rows(rows: DataFrame, conditions: Sequence[Expression]) -> list[tuple[int, Row]]:
+    """Return for each condition how many rows meet it, and `ROW_PLACE` of the first of them. Runs one query."""
     counts = [F.count_if(each) for each in conditions]
-    firsts = [F.min(F.when(each, position)) for each in conditions]
+    firsts = [F.min(F.when(each, F.struct(*ROW_PLACE))) for each in conditions]
     result = rows.agg(*counts, *firsts).collect()[0]
-    confirmed = zip(suspicions, result[: len(suspicions)], result[len(suspicions) :], strict=True)
-    return [_describe_contradiction(each, count, first) for each, count, first in confirmed if count]
+    return list(zip(result[: len(conditions)], result[len(conditions) :], strict=True))
 
 
-def _confirms(suspicion: Suspicion, *, exact: bool) -> Expression:
+def _confirms(suspicion: Suspicion | KeySuspicion, *, exact: bool) -> Expression:
     """Return whether a row confirms a suspicion. BOOLEAN, never NULL."""
-    stated = suspicion.stated
-    if suspicion.keys is not None:
+    if isinstance(suspicion, KeySuspicion):
         return F.col("layout_id").isin(*suspicion.layout_ids)
+    stated = suspicion.stated
     has = F.array_contains("names", stated.name)
     conditions = [
         F.col("layout_id").isin(*suspicion.layout_ids),
@@ -344,19 +364,21 @@ def _own_time() -> Expression:
     return F.coalesce("event_ts", "commit_ts")
 
 
-def _describe_contradiction(suspicion: Suspicion, rows: int, first: Row) -> Contradiction:
-    stated, column = suspicion.stated, suspicion.stated.column
-    is_stated = "the table has no such column" if column is None else f"the column is {column.type}"
-    observed = "the column is missing" if suspicion.wire_type is None else f"the column is {suspicion.wire_type}"
-    if suspicion.keys is not None:
-        of_table, of_messages = suspicion.keys
-        is_stated = f"the key is ({of_table})"
-        observed = f"the key is ({of_messages}), which no unique key makes unique: rows that share it end each other"
+def _describe_contradiction(suspicion: Suspicion | KeySuspicion, rows: int, first: Row) -> Contradiction:
+    if isinstance(suspicion, KeySuspicion):
+        ddl, name = suspicion.ddl, ", ".join(suspicion.sent_key)
+        stated = f"the key is ({', '.join(suspicion.key)})"
+        observed = f"the key is ({name}), which no unique key makes unique: rows that share it end each other"
+    else:
+        ddl, column, wire_type = suspicion.stated.ddl, suspicion.stated.column, suspicion.wire_type
+        name = suspicion.stated.name if column is None else column.name
+        stated = "the table has no such column" if column is None else f"the column is {column.type}"
+        observed = "the column is missing" if wire_type is None else f"the column is {wire_type}"
     return {
-        "column": stated.name if column is None else column.name,
-        "commit_ts": stated.ddl.spot.commit_ts,
-        "statement": stated.ddl.text,
-        "stated": is_stated,
+        "column": name,
+        "commit_ts": ddl.spot.commit_ts,
+        "statement": ddl.text,
+        "stated": stated,
         "observed": observed,
         "rows": rows,
         "topic": first["topic"],

@@ -39,6 +39,17 @@ def _is_after(spot: Spot, *, has_exact_order: bool) -> Column:
     return by_offset if spot.place is None else F.coalesce(is_after_place(spot.place), by_offset)
 
 
+def is_unordered(spot: Spot) -> Column:
+    """Return whether clocks do not tell if a row of another partition came before or after a statement. BOOLEAN.
+
+    They are equal, or the row's message states no time of sending, or the two clocks contradict each other.
+    """
+    sent_ms, is_elsewhere = F.lit(spot.sent_ms).cast("bigint"), ~is_in_partition(spot)
+    is_undecided = (F.col("commit_ts") == spot.commit_ts) & F.coalesce(F.col("sent_ms") == sent_ms, F.lit(True))
+    is_contradicted = (F.col("commit_ts") > spot.commit_ts) & F.coalesce(F.col("sent_ms") < sent_ms, F.lit(False))
+    return is_elsewhere & (is_undecided | is_contradicted)
+
+
 def drop_unused_layouts(plan: TablePlan, changes: DataFrame) -> TablePlan:
     """Return the plan with only those layouts that its changes have.
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from cdc_assets.history.columns import Layout
-from cdc_assets.history.contradictions import Suspicion
+from cdc_assets.history.contradictions import KeySuspicion, Suspicion
 from cdc_assets.history.evolution import Arrive, Close, Convert, Evolution, Fill, Replaced, Step
 from cdc_assets.history.progress import Name
 from cdc_assets.lakehouse.history import HistoryCursor
@@ -95,7 +95,7 @@ class TablePlan:
     snapshots: tuple[ConnectorSnapshot, ...]
     read: tuple[int, ...]
     planned_naming: Mapping[str, str]
-    suspicions: tuple[Suspicion, ...]
+    suspicions: tuple[Suspicion | KeySuspicion, ...]
     key_changes: tuple[dict[str, Any], ...]
     has_exact_order: bool
 

@@ -1,7 +1,8 @@
 """raw_records: the Kafka records, verbatim, each (topic, partition, offset) once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.types import StructType
 
@@ -10,6 +11,22 @@ from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, 
 from cdc_assets.lakehouse.table import Definition, LakeTable
 
 Offsets = dict[str, dict[str, list[int]]]  # topic -> partition -> [lowest, highest]
+
+
+class RecordPlace(NamedTuple):
+    """The coordinates of a Kafka record."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
+
+
+def record_place(row: Mapping[str, Any]) -> RecordPlace:
+    """Return the coordinates of the record that a row comes from, by its columns topic, partition and offset."""
+    return RecordPlace(row["topic"], row["partition"], row["offset"])
 
 
 @dataclass(frozen=True, kw_only=True)

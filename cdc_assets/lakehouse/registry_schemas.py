@@ -21,6 +21,10 @@ class IdKind(StrEnum):
     GLOBAL = "globalId"  # Apicurio's API: the id of a version of an artifact
     CONTENT = "contentId"  # Apicurio's API: the id of a content, which several versions may have
 
+    def header(self, part: str) -> str:
+        """Return the name of Apicurio's header with the id of a record's `key` or `value`."""
+        return f"apicurio.{part}.{self}"
+
 
 class SchemaId(NamedTuple):
     """An id of a schema in the feed's registry."""

@@ -1,5 +1,6 @@
 """Holds in words: why a table is blocked, and what a person can do about it."""
 
+from cdc_assets.lakehouse.raw_records import record_place
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.operations.formatting import format_position
 
@@ -14,8 +15,8 @@ def describe_hold(hold: Hold, feed: str) -> str:
             version = f"version {first['schema_version']} of its schema" if "schema_version" in first else "its schema"
             reason = f"{version} has not arrived; a BOOTSTRAP or DDL message of the table brings it"
         case HoldReason.TYPE:
-            place = f"topic {first['topic']}, partition {first['partition']}, offset {first['offset']}"
             advice = first.get("advice", _TYPE_ADVICE)
+            place = record_place(first)
             reason = f"column {first['column']} of {place} breaks the type mapping: {first['problem']}; {advice}"
         case HoldReason.LOAD:
             reason = f"its dump cannot be loaded: {first['why']}"

@@ -5,6 +5,7 @@ Each verdict compares what a stage read with what the logs of its tables have af
 
 from cdc_assets.assets.checks.verdict import Verdict, compare_counts
 from cdc_assets.history.table_report import TableReport
+from cdc_assets.lakehouse.raw_records import record_place
 from cdc_assets.protocols.base import DeniedSetting
 from cdc_assets.stages.decode import DecodeReport
 from cdc_assets.stages.ingest import IngestReport
@@ -42,8 +43,8 @@ def settings_fit_records(report: DecodeReport, feed: str, denied: DeniedSetting)
         return Verdict(passed=True, description="No message contradicts the feed's settings.")
     description = (
         f"{report.contradicting} events come from messages with {denied.evidence}, which the settings of the feed {feed} "
-        f"say do not exist. The first is at topic {first['topic']}, partition {first['partition']}, offset "
-        f"{first['offset']}. Set {denied.right} for the feed {feed} in the feeds file, and run the job rebuild. Until then "
+        f"say do not exist. The first is at {record_place(first)}. "
+        f"Set {denied.right} for the feed {feed} in the feeds file, and run the job rebuild. Until then "
         f"{denied.consequence}."
     )
     return Verdict(passed=False, description=description, violations=[first | {"events": report.contradicting}])

@@ -9,6 +9,7 @@ from cdc_assets.history.completeness import NEVER, describe_completeness
 from cdc_assets.history.missing_parents import MissingParents
 from cdc_assets.history.table_report import TableReport
 from cdc_assets.lakehouse.initial_load import RefusedLoad
+from cdc_assets.lakehouse.raw_records import record_place
 from cdc_assets.lakehouse.released_changes import Hold, HoldReason
 from cdc_assets.tso import time_text
 
@@ -103,11 +104,10 @@ def _describe_contradictions(report: TableReport) -> str:
     more = f", and {len(others)} more like it below" if others else ""
     return (
         f"Rows of `{report.database}`.`{report.table}` contradict a statement before them, about the column "
-        f"`{first['column']}`: after `{first['statement']}` at commit_ts {first['commit_ts']} "
-        f"({time_text(first['commit_ts'])}) {first['stated']}, but in {first['rows']} rows after it {first['observed']}; "
-        f"the first of them is at topic {first['topic']}, partition {first['partition']}, offset {first['offset']}{more}. "
-        "The rows are applied as they were sent. Compare with "
-        "SHOW CREATE TABLE at the source. If the statement did not happen there as it stands, set schema_changes: stop for "
+        f"`{first['column']}`: after {_describe_statement(first)} {first['stated']}, but in {first['rows']} rows after it "
+        f"{first['observed']}; the first of them is at {record_place(first)}{more}. "
+        "The rows are applied as they were sent. Compare with SHOW CREATE TABLE at the source. If the statement did not "
+        "happen there as it stands, set schema_changes: stop for "
         "the table, run the job rebuild, and decide about the statement (`cdc-assets acknowledge`, --ignore or --as). If it "
         "did, the rows come from a sender with an older schema: restart the sender, and load the table again from a dump "
         "that is taken after that."
@@ -120,8 +120,7 @@ def _describe_unstated_columns(report: TableReport) -> str:
     first = report.unstated[0]
     return (
         f"Rows of `{report.database}`.`{report.table}` have the columns {names}, which earlier rows lack, and no statement "
-        f"has added them: the first such row is at topic {first['topic']}, partition {first['partition']}, offset "
-        f"{first['offset']}. "
+        f"has added them: the first such row is at {record_place(first)}. "
         "The earlier rows have NULL there, which need not be the source's value; each is right with its next change. The "
         "statement was lost, or is not sent: send statements, too (Canal: canal.instance.filter.query.ddl=false; Debezium: "
         "the schema-change topic in topics:), and load the table again from a dump."
@@ -133,13 +132,17 @@ def _describe_unordered_rows(report: TableReport) -> str:
     first, *others = report.unordered
     more = f" The violations name {len(others)} more statements." if others else ""
     return (
-        f"`{first['statement']}` at commit_ts {first['commit_ts']} ({time_text(first['commit_ts'])}) ended all rows of "
-        f"`{report.database}`.`{report.table}`. {first['rows']} rows of other partitions may have come before or after "
-        f"it: their times do not tell. The first of them is at topic {first['topic']}, partition {first['partition']}, "
-        f"offset {first['offset']}.{more} A row counts as later than the statement only if the source's clock says so or, "
+        f"{_describe_statement(first)} ended all rows of `{report.database}`.`{report.table}`. {first['rows']} rows of "
+        f"other partitions may have come before or after it: their times do not tell. The first of them is at "
+        f"{record_place(first)}.{more} A row counts as later than the statement only if the source's clock says so or, "
         "within one tick of that clock, the sender's. Compare the rows with the source, and load the table again from a "
         "dump if they differ. Canal keeps the order if all messages of a table are in one partition (canal.mq.partition)."
     )
+
+
+def _describe_statement(row: Mapping[str, Any]) -> str:
+    """Return a statement and its position."""
+    return f"`{row['statement']}` at commit_ts {row['commit_ts']} ({time_text(row['commit_ts'])})"
 
 
 def ddl_applied_of_blocked(feed: str, hold: Hold) -> Verdict:
@@ -169,9 +172,9 @@ def type_mapping(hold: Hold | None) -> Verdict:
         return Verdict(passed=True, description="No broken type mapping blocks the table.")
     first = hold.first
     description = (
-        f"Blocked: column `{first['column']}` of `{hold.database}`.`{hold.table}` breaks a type mapping at topic "
-        f"{first['topic']}, partition {first['partition']}, offset {first['offset']}: {first['problem']}. {hold.events} row "
-        f"events wait. {first.get('advice', _TYPE_ADVICE)}. The other tables go on."
+        f"Blocked: column `{first['column']}` of `{hold.database}`.`{hold.table}` breaks a type mapping at "
+        f"{record_place(first)}: {first['problem']}. {hold.events} row events wait. "
+        f"{first.get('advice', _TYPE_ADVICE)}. The other tables go on."
     )
     return Verdict(passed=False, description=description, violations=[hold.row()])
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from cdc_assets.assets.checks.verdict import SHOWN, Verdict
+from cdc_assets.lakehouse.raw_records import record_place
 from cdc_assets.protocols.base import UnprovenSetting
 from cdc_assets.stages.type_verdicts import breaks_mapping, describe_observation, identity_of
 from cdc_assets.stages.types import SHOWN as SHOWN_OBSERVATIONS
@@ -45,7 +46,7 @@ def _describe_unproven(unproven: UnprovenSetting) -> str:
     )
     return (
         f"Messages do not state {unproven.setting}. Column {o['database']}.{o['table']}.{o['column']} ({o['mysql_type']}) "
-        f"of topic {place['topic']}, partition {place['partition']}, offset {place['offset']} has {o['sample_value']}. It "
+        f"of {record_place(place)} has {o['sample_value']}. It "
         f"was read as {unproven.as_read}; it may be {unproven.otherwise}; {evidence}. State {unproven.setting} under "
         f"connector_settings: of the feed. If it is not {' or '.join(unproven.assumed)}, then run the job rebuild."
     )

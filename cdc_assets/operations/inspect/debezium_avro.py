@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 
 from cdc_assets.config import Feed
-from cdc_assets.lakehouse.raw_records import RAW_RECORDS
+from cdc_assets.lakehouse.raw_records import RAW_RECORDS, RecordPlace, record_place
 from cdc_assets.operations.inspect.debezium import facts_of_payload
 from cdc_assets.operations.inspect.facts import MessageFacts, unknown
 from cdc_assets.operations.inspect.messages import has_schema_id
-from cdc_assets.operations.inspect.samples import RecordPlace, SampledRecord, TopicSample
+from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.debezium import avro
 from cdc_assets.protocols.debezium.decoding import PAYLOAD
@@ -45,7 +45,7 @@ def read_avro(
     )
     read = (avro.read_records(part, schemas, default_id_kind(registry), PAYLOAD) for part, schemas in parts)
     rows = [row for part in read for row in part.collect()]
-    return {RecordPlace(row["topic"], row["partition"], row["offset"]): _facts(row) for row in rows}
+    return {record_place(row.asDict()): _facts(row) for row in rows}
 
 
 def _raw_record(record: SampledRecord) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from cdc_assets.operations.inspect.facts import MessageFacts, decompressed, json
 from cdc_assets.operations.inspect.samples import SampledRecord
 
 _ID_BYTES = 5  # 0, then a schema id
-_ID_HEADERS = {f"apicurio.value.{kind}" for kind in (IdKind.GLOBAL, IdKind.CONTENT)}
+_ID_HEADERS = {kind.header("value") for kind in (IdKind.GLOBAL, IdKind.CONTENT)}
 
 
 def facts_of(record: SampledRecord) -> MessageFacts:

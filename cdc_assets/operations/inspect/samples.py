@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
 
 from cdc_assets.config import Kafka
+from cdc_assets.lakehouse.raw_records import RecordPlace
 from cdc_assets.sources.broker import Broker, BrokerError, client_settings, mask_secrets
 from cdc_assets.sources.offsets import TopicPartition
 from cdc_assets.sources.snapshots import SnapshotError
@@ -20,14 +21,6 @@ from cdc_assets.sources.snapshots import SnapshotError
 _IDLE_SECONDS = 10.0
 # Topics of Kafka itself. Debezium's heartbeats begin with two underscores, too.
 _INTERNAL = re.compile(r"__(consumer_offsets|transaction_state|share_group_state|cluster_metadata)$")
-
-
-class RecordPlace(NamedTuple):
-    """Where a record lies in Kafka."""
-
-    topic: str
-    partition: int
-    offset: int
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from cdc_assets.lakehouse.raw_records import RecordPlace
 from cdc_assets.operations.inspect.facts import (
     CANAL_JSON,
     CLAIM_CHECK,
@@ -17,7 +18,7 @@ from cdc_assets.operations.inspect.facts import (
     TableFacts,
 )
 from cdc_assets.operations.inspect.messages import facts_of
-from cdc_assets.operations.inspect.samples import RecordPlace, SampledRecord, TopicSample
+from cdc_assets.operations.inspect.samples import SampledRecord, TopicSample
 
 # What a protocol's messages do not state; docs/protocols.md explains it.
 _ZONE = "the zone in which the source prints TIMESTAMP values (`time_zone`)"
@@ -125,8 +126,8 @@ def inspect_topics(
     ]
     altered = {each.protocol for _, facts in stated for _, each in facts if each.kind == "ddl"}
     reports = [_make_report(sample, facts, altered) for sample, facts in stated]
-    for each in reports:
-        if each.protocol == DEBEZIUM and each.settings.get("encoding") == "avro":
+    for each, (sample, _) in zip(reports, stated, strict=True):
+        if each.protocol and any(record.place in avro for record in sample.records):
             each.settings["schema_registry"] = schema_registry
     with_schemas = {each.source for each in reports if "schema-change topic" in each.switches}
     for each in reports:

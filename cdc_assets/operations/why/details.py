@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cdc_assets.lakehouse.raw_records import RecordPlace, record_place
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
 from cdc_assets.lakehouse.table import CursorWithCommit
 from cdc_assets.operations.keys import encode_image_key
-from cdc_assets.operations.why.evidence import EventPlace, Evidence, RecordPlace, event_place, record_place
+from cdc_assets.operations.why.evidence import EventPlace, Evidence, event_place
 from cdc_assets.operations.why.life import KeyChange, RecordOrigin, ReleaseOrigin, Row, TableStatement
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.loaded import columns_in, is_loaded_layout, reader_of

@@ -15,13 +15,13 @@ from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.query import Arrow, engine_for
+from cdc_assets.lakehouse.raw_records import RecordPlace
 from cdc_assets.lakehouse.released_changes import ReleaseCursor, ReleasedKind
 from cdc_assets.lakehouse.table import LakeTable
 from cdc_assets.operations.keys import encode_image_key, list_key_values
 from cdc_assets.operations.why.life import Row
 from cdc_assets.protocols.loaded import is_loaded_layout
 
-RecordPlace = tuple[str, int, int]  # topic, partition, offset
 EventPlace = tuple[str, int, int, int]  # topic, partition, offset, index
 
 OPEN_END = (1 << 63) - 1  # the end of an open version, above every commit_ts
@@ -39,11 +39,6 @@ _QUARANTINE_COLUMNS = ("stage", "reason", "message", "topic", "partition", "offs
 _ARROW = Arrow()
 
 
-def record_place(row: Mapping[str, Any]) -> RecordPlace:
-    """Return the coordinates of an event's or a change's Kafka record."""
-    return row["topic"], row["partition"], row["offset"]
-
-
 def event_place(row: Mapping[str, Any]) -> EventPlace:
     """Return the coordinates of an event or a change: those of its record, and its index in the record."""
     return row["topic"], row["partition"], row["offset"], row["index"]
@@ -51,7 +46,7 @@ def event_place(row: Mapping[str, Any]) -> EventPlace:
 
 def opening_record(version: Row) -> RecordPlace:
     """Return the coordinates of the record that opened a version."""
-    return version["_cdc_topic"], version["_cdc_partition"], version["_cdc_offset"]
+    return RecordPlace(version["_cdc_topic"], version["_cdc_partition"], version["_cdc_offset"])
 
 
 def version_end(version: Row) -> int:

@@ -7,8 +7,9 @@ from typing import Any
 
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.history import COPY, source_columns
+from cdc_assets.lakehouse.raw_records import RecordPlace, record_place
 from cdc_assets.operations.why.details import StepDetails
-from cdc_assets.operations.why.evidence import Evidence, RecordPlace, event_place, opening_record, record_place
+from cdc_assets.operations.why.evidence import Evidence, event_place, opening_record
 from cdc_assets.operations.why.fates import EventFates
 from cdc_assets.operations.why.life import ColumnChange, Fate, LifeStep, Row
 

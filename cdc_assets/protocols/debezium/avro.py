@@ -121,7 +121,7 @@ def _id(kind: IdKind, number: Column) -> Column:
 
 def _header(part: str, kind: IdKind) -> Column:
     """Return the bytes of Apicurio's header with the schema id of the key or the value; NULL without the header."""
-    return F.get(F.filter("headers", lambda h: h["key"] == f"apicurio.{part}.{kind}"), F.lit(0))["value"]
+    return F.get(F.filter("headers", lambda h: h["key"] == kind.header(part)), F.lit(0))["value"]
 
 
 def _number(data: Column) -> Column:

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructField
 
 from cdc_assets.config import Feed
 from cdc_assets.history.contradictions import (
+    KeySuspicion,
     Suspicion,
     collect_stated_columns,
     collect_undeclared_columns,
@@ -325,7 +326,7 @@ class TablePlanner:
         counts = self._releases.counts.get(self.name, Counter())
         return sum(n for release, n in counts.items() if release > self._cursor.release)
 
-    def _find_suspicions(self, statements: Sequence[Ddl]) -> tuple[Suspicion, ...]:
+    def _find_suspicions(self, statements: Sequence[Ddl]) -> tuple[Suspicion | KeySuspicion, ...]:
         """Return which rows may contradict a statement."""
         protocol, overrides = protocol_of(self._feed), type_overrides(self._feed, self.name)
         last: dict[int, int] = {}
@@ -334,7 +335,7 @@ class TablePlanner:
         texts = {r["layout_id"]: r["layout"] for r in self._layouts if not is_loaded_layout(r["layout"])}
         layouts = {each: (columns_in(protocol, text), last[each]) for each, text in texts.items()}
         stated = [] if protocol.carries_schemas else collect_stated_columns(self.name, statements)
-        of_keys: list[Suspicion] = []
+        of_keys: list[KeySuspicion] = []
         if not self._has_decisions():
             undeclared = collect_undeclared_columns(self.name, statements, [columns for columns, _ in layouts.values()])
             given = {name.lower() for name in overrides}

@@ -22,7 +22,7 @@ from cdc_assets.ddl.actions import (
 from cdc_assets.ddl.apply import apply_statement
 from cdc_assets.ddl.readers import read_statement
 from cdc_assets.ddl.renames import NameChange, Rename, UnorderedError, is_possible_order, order_renames
-from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, resolve, select_dropped
+from cdc_assets.ddl.resolve import Name, TableNames, UnresolvedNameError, follow_spelling, resolve, select_dropped
 from cdc_assets.ddl.shapes import TableSchema
 from cdc_assets.ddl.stated_schemas import (
     describe_difference,
@@ -200,6 +200,7 @@ class SourceTables:
             statement = self._read(sent.text, sent.database)
             if self._of_tidb and sent.original in {None, sent.text}:
                 statement = select_dropped(statement, sent.database, sent.table)
+                statement = follow_spelling(statement, (sent.database, sent.table or ""))
             statement = self._drop_undone_parts(statement, following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
             return None, self._find_possible_tables(sent), f"{error}, in: {sent.text}"

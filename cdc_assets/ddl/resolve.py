@@ -13,6 +13,8 @@ from cdc_assets.ddl.actions import Action, AddForeignKey, RenameTable, Statement
 from cdc_assets.mysql_types.tokens import SqlSyntaxError, TokenKind, tokenize
 
 Name = tuple[str, str]  # database and table
+# Kinds of statements after which a table and its rows exist under the name that the message states.
+_KEEPING_THE_NAME = ("alter_table", "create_index", "drop_index")
 _NAME_KINDS = (TokenKind.WORD, TokenKind.QUOTED)
 
 
@@ -68,6 +70,11 @@ class TableNames:
 
     def find(self, name: Name) -> Name | None:
         """Return the table that a name means; None: no table, or one of several."""
+        if self.ignores_case and name not in self.existing:
+            # Rows of one table may have its name in several spellings, one after the other.
+            existing = self._by_lower_name.get(_lower(name), set()) & self.existing
+            if len(existing) == 1:
+                return next(iter(existing))
         if name in self.existing or name in self.with_rows:
             return name
         matches = self._by_lower_name.get(_lower(name), set())
@@ -188,6 +195,26 @@ def select_dropped(statement: Statement, database: str, table: str | None) -> St
         return statement
     own = tuple(each for each in statement.changes if _lower(each[0]) == _lower((database, table)))
     return replace(statement, changes=own or statement.changes)
+
+
+def follow_spelling(statement: Statement, stated: Name) -> Statement:
+    """Return a statement of TiDB. Where its message states a table in another letter case, it also renames the table.
+
+    TiCDC writes a database in lower case from a RENAME TABLE until the table's next statement, and then as it was created.
+
+    Args:
+        statement: its names are resolved.
+        stated: the database and table that its message states.
+    """
+    if statement.kind not in _KEEPING_THE_NAME:
+        return statement
+    changes = [
+        (name, (*actions, RenameTable(TableName(*stated))))
+        if name != stated and _lower(name) == _lower(stated)
+        else (name, actions)
+        for name, actions in statement.changes
+    ]
+    return replace(statement, changes=tuple(changes))
 
 
 def _resolve_parent(action: Action, database: str, names: TableNames) -> Action:

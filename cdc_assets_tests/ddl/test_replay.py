@@ -150,6 +150,23 @@ def test_the_letter_case_of_a_database_after_a_rename_in_tidb() -> None:
         assert tables(dropped) == ["Lager_db.Lager", "lager_db.neu"]
 
 
+@pytest.mark.parametrize("statement", ["ALTER TABLE neu ADD v INT", "CREATE INDEX k ON neu (id)"])
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_the_letter_case_of_a_database_after_the_next_statement_in_tidb(statement: str, *, with_rows: bool) -> None:
+    """TiCDC writes the database as it was created from the statement after a RENAME TABLE on."""
+    created = SentStatement(10, "Lager_db", "Kunden", "CREATE TABLE Kunden (id INT)")
+    renamed = SentStatement(20, "lager_db", "neu", "RENAME TABLE `Lager_db`.`Kunden` TO `Lager_db`.`neu`")
+    changed = SentStatement(30, "Lager_db", "neu", statement)
+    dropped = SentStatement(40, "Lager_db", "neu", "DROP TABLE neu")
+    rows = {("lager_db", "neu"): TableRows(25), ("Lager_db", "neu"): TableRows(35)} if with_rows else {}
+    done, _ = replay([created, renamed, changed, dropped], rows, exact=True, of_tidb=True)
+    assert [(tables(outcome), outcome.error) for _, outcome in done[1:]] == [
+        (["Lager_db.Kunden", "lager_db.neu"], None),
+        (["lager_db.neu", "Lager_db.neu"], None),
+        (["Lager_db.neu"], None),
+    ]
+
+
 COLUMNS = {"id": "bigint(20)", "note": "varchar(20)"}
 FIRST_ROWS = {
     "before": (TableRows(5), False),

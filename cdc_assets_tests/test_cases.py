@@ -1,11 +1,12 @@
 """Run small inputs from public bug reports, each with the right result: one folder of `cases/` for each case.
 
-All cases go through one run of the job, each as a feed of its own, and those with a second part through a second run.
+All selected cases go through one run of the job, each as a feed of its own, and those with a second part through a second
+run. Variants of other cases are left to `make soak`.
 """
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,13 @@ def expected_of(case: Path) -> dict[str, Any]:
 
 
 def parameter(name: str) -> Any:
-    """Return the test parameter of a case; a file `xfail` in its folder names the fault that makes it fail today."""
+    """Return the test parameter of a case.
+
+    A file `xfail` in its folder names the fault that makes it fail today, a file `variant` the case of which it is one.
+    """
     fault = CASES[name] / "xfail"
     marks = [pytest.mark.xfail(strict=True, reason=fault.read_text().strip())] if fault.exists() else []
+    marks += [pytest.mark.soak] if (CASES[name] / "variant").exists() else []
     return pytest.param(name, marks=marks)
 
 
@@ -42,10 +47,10 @@ def feed_of(case: Path) -> dict[str, Any]:
     return settings | {"source": {"recorded": case.name}}
 
 
-def run_cases(job: Job, part: str) -> dict[str, Results]:
+def run_cases(job: Job, cases: Mapping[str, Path], part: str) -> dict[str, Results]:
     """Add one part of the cases' records, run the job over their feeds, and return the results of each."""
     fed = []
-    for name, case in CASES.items():
+    for name, case in cases.items():
         folders = [case / part, *([case / "records"] if part == PARTS[0] else [])]
         files = [file for folder in folders for file in sorted(folder.glob("*.jsonl*"))]
         if files:
@@ -53,7 +58,7 @@ def run_cases(job: Job, part: str) -> dict[str, Results]:
             fed.append(name)
         for file in files:
             shutil.copy(file, job.home / name / f"{part}-{file.name}")
-    (job.home / "feeds.yaml").write_text(yaml.safe_dump({"feeds": {name: feed_of(CASES[name]) for name in fed}}))
+    (job.home / "feeds.yaml").write_text(yaml.safe_dump({"feeds": {name: feed_of(cases[name]) for name in fed}}))
     done = job.run()
     results = {name: Results() for name in fed}
     for evaluation in evaluated(done):
@@ -74,16 +79,23 @@ def merged(parts: Sequence[Results]) -> Results:
 
 
 @pytest.fixture(scope="module")
-def results(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Results]]:
-    """The results of each case."""
+def results(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Results]]:
+    """The results of each selected case."""
+    items = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and item.parent is request.node
+    ]
+    names = {item.callspec.params["name"] for item in items if "results" in item.fixturenames}
+    cases = {name: case for name, case in CASES.items() if name in names}
     with pytest.MonkeyPatch.context() as patch:
         home = tmp_path_factory.mktemp("cases")
         patch.setenv("CDC_FEEDS", str(home / "feeds.yaml"))
         patch.setenv("CDC_LAKEHOUSE", str(home / "lake"))
         patch.setattr(SparkResource, "spark_session", spark)
         job = Job(home, spark)
-        runs = [run_cases(job, part) for part in PARTS]
-        by_case = {name: merged([run[name] for run in runs if name in run]) for name in CASES}
+        runs = [run_cases(job, cases, part) for part in PARTS]
+        by_case = {name: merged([run[name] for run in runs if name in run]) for name in cases}
         for name, result in by_case.items():
             lake = job.lake(name)
             for database, table in lake.histories():

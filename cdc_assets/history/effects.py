@@ -98,7 +98,41 @@ def list_unapplied(
             why = why or _explain_unconverted_values(plan, staged, step.spot.commit_ts, op, names)
             if why is not None:
                 unapplied.append(describe_unapplied(step, why, reload=isinstance(op, Flag) and op.reload))
+    return unapplied + _list_late_virtual_columns(plan, columns, staged)
+
+
+def _list_late_virtual_columns(
+    plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged
+) -> list[UnappliedStatement]:
+    """Return the statements that brought virtual columns of which the first values come now, and not for all open rows.
+
+    Some sources send no virtual columns, so the history has the column from the first value on: when the statement is
+    applied, nobody knows whether values will come.
+    """
+    filled = {op.slot.id for step in plan.steps for op in step.ops if isinstance(op, Fill)}
+    steps = plan.evolution.steps[: plan.eras[1]]
+    unapplied = []
+    for column in columns:
+        if not column.readings or column.id in plan.naming or column.id in filled:
+            continue
+        bringing = next(
+            (s for s in steps if any(slot.id == column.id and slot.virtual for slot in s.live.values())), None
+        )
+        if bringing is not None and (count := _count_rows_before_values(plan, staged, column.column)):
+            why = f"{column.column} is NULL in {count} rows from before its first value: only the source knows their values"
+            unapplied.append(describe_unapplied(bringing, why, reload=False))
     return unapplied
+
+
+def _count_rows_before_values(plan: TablePlan, staged: Staged, column: str) -> int:
+    """Return how many versions that were open when the first value of a column came lack the value."""
+    if not plan.rewrites_all_open:
+        return plan.cursor.current
+    rows = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", column)
+    first = pc.min(rows.filter(pc.is_valid(rows[column]))["_cdc_from_ts"])
+    was_open = pc.or_kleene(pc.is_null(rows["_cdc_to_ts"]), pc.greater(rows["_cdc_to_ts"], first))
+    lacks = pc.and_(pc.is_null(rows[column]), pc.less(rows["_cdc_from_ts"], first))
+    return int(pc.sum(pc.and_(was_open, lacks)).as_py() or 0)
 
 
 def describe_unapplied(step: Step, why: str, *, reload: bool) -> UnappliedStatement:

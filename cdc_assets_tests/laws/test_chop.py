@@ -52,7 +52,7 @@ def test_the_one_run_is_right(in_one_run: Histories) -> None:
     assert sorted(customers) == [(1, "somebody", tso(11), tso(14)), (1, "somebody else", tso(14), None)]
 
 
-@pytest.mark.extended
+@pytest.mark.soak
 def test_one_record_a_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, in_one_run: Histories) -> None:
     chain = Chain(spark, tmp_path_factory.mktemp("single"), partitions=PARTITIONS)
     for record in RECORDS:

@@ -181,7 +181,7 @@ def test_chop(spark: SparkSession, tmp_path: Path) -> None:
     assert any(histories(undivided.lake).values())
 
 
-@pytest.mark.extended
+@pytest.mark.soak
 def test_compaction_leaves_the_current_rows(spark: SparkSession, tmp_path: Path, debezium: Run) -> None:
     """The tables' topics have only the last record of each key, which states the current row."""
     config = "dbz350m-noschemas-tx"

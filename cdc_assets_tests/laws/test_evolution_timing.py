@@ -51,7 +51,7 @@ def wrong(model: Model, chain: Chain, encoder: Encoder) -> list[str]:
     return problems(model, chain, names_of(model), released_below(model, gated=encoder.gated))
 
 
-@pytest.mark.parametrize("protocol", ["canal-json", "canal"])
+@pytest.mark.parametrize("protocol", [pytest.param("canal-json", marks=pytest.mark.soak), "canal"])
 @pytest.mark.extended
 def test_one_record_a_run(protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Every statement arrives in a run of its own, and one partition before the other."""
@@ -89,7 +89,9 @@ def test_statements_that_are_sent_twice(
     }
 
 
-@pytest.mark.parametrize("protocol", TICDC)
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(p, marks=() if p == "canal-json" else pytest.mark.soak) for p in TICDC]
+)
 def test_a_statement_at_the_watermark_waits(
     protocol: str, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

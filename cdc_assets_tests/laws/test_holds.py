@@ -63,7 +63,9 @@ def decide_all(chain: Chain, decision: Decision = APPLY) -> int:
     return count
 
 
-@pytest.mark.parametrize("protocol", ["canal-json", "simple", "canal", "debezium"])
+@pytest.mark.parametrize(
+    "protocol", ["canal-json", "debezium", *(pytest.param(p, marks=pytest.mark.soak) for p in ("simple", "canal"))]
+)
 def test_stopped_and_applied_is_as_evolved(protocol: str, chain: Callable[..., Chain]) -> None:
     model, encoder = life(), ENCODERS[protocol]()
     records = encoder.encode(model.log)

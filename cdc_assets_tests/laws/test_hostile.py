@@ -14,7 +14,7 @@ MUTANTS = 200
     "kind",
     [
         # Bent bytes of an Avro datum make new names, and each name is a table.
-        pytest.param(kind, id=kind.name, marks=pytest.mark.extended if kind.form == "datum" else ())
+        pytest.param(kind, id=kind.name, marks=pytest.mark.soak if kind.form == "datum" else ())
         for kind in KINDS
     ],
 )

@@ -115,7 +115,7 @@ CUTS: dict[str, tuple[str, Callable[[list[Record]], list[list[Record]]]]] = {
 
 @pytest.mark.parametrize(
     "cut",
-    ["amid-the-snapshot", *(pytest.param(c, marks=pytest.mark.extended) for c in CUTS if c != "amid-the-snapshot")],
+    [pytest.param(c, marks=() if c == "amid-the-snapshot" else pytest.mark.soak) for c in CUTS],
 )
 def test_however_the_stream_is_cut(
     cut: str, chain: Callable[..., Chain], recorded_scenario: Callable[[str], Chain]

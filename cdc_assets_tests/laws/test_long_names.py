@@ -70,7 +70,13 @@ def test_two_runs_over_names_that_are_cut_in_the_path(chain: Callable[..., Chain
         assert history.current(["id"]).num_rows == len([r for r in it.history(table, database) if r["_cdc_is_current"]])
 
 
-@pytest.mark.parametrize("table", [LONG_TABLE, "`it's` ${spark.app.name} \\ b"], ids=["long", "odd"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(LONG_TABLE, id="long"),
+        pytest.param("`it's` ${spark.app.name} \\ b", id="odd", marks=pytest.mark.soak),
+    ],
+)
 def test_a_history_states_its_source_whatever_is_done_to_it(chain: Callable[..., Chain], table: str) -> None:
     it, stream = chain(), Stream()
     types = {"id": "int", "a b": "varchar"}  # Spark creates the history, as a column's name has a space

@@ -147,7 +147,7 @@ def by_deltalake(path: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.extended
+@pytest.mark.soak
 def test_read_after_a_statement(kind: Kind, lake: Lakehouse) -> None:
     assert features(lake, kind.name) == kind.readers
     table = lake.history("shop", kind.name)

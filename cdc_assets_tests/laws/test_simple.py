@@ -85,6 +85,7 @@ def replayed(events: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [tuple(version) for version in versions]
 
 
+@pytest.mark.soak
 def test_starting_at_every_offset(spark: SparkSession, tmp_path: Path) -> None:
     """No wrong row is released, and every row is once the bootstrap has come.
 

@@ -63,7 +63,7 @@ lint: $(VENV)/.ready  ## style, docstrings, layers, types
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
 
-test: java $(VENV)/.ready  ## lint, the laws on recorded streams, all protocols, cases, Kafka, S3, the job (ten minutes)
+test: java $(VENV)/.ready  ## lint, the laws on recorded streams, all protocols, cases, Kafka, S3, the job (an hour on two cores)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync store-jars lint
 	$(BIN)/pytest -q -n 3 -m "not extended and not soak"  # for two cores: the third has the tests that wait for processes
 

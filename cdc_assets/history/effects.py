@@ -1,6 +1,6 @@
 """Turn what the DDL statements of a commit do to rows into expressions over a row of the history."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType
 
 from cdc_assets.expressions import compute_once
 from cdc_assets.history.columns import SourceColumn
-from cdc_assets.history.evolution import Close, Convert, Fill, Flag, Forget, Step, StepOp
+from cdc_assets.history.evolution import Arrive, Close, Convert, Fill, Flag, Forget, Step, StepOp
 from cdc_assets.history.table_plan import TablePlan
 from cdc_assets.history.versions import NO_EFFECTS, Effects, Ending, Replacement
 from cdc_assets.lakehouse.table import Staged
@@ -81,7 +81,7 @@ def _build_replacement(plan: TablePlan, columns: Sequence[SourceColumn]) -> Repl
 
 
 def list_unapplied(
-    plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged, time_zone: str
+    plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged, time_zone: str, moved: Collection[str]
 ) -> list[UnappliedStatement]:
     """Return the statements of the commit that cannot be applied in full.
 
@@ -90,6 +90,7 @@ def list_unapplied(
         columns: the columns of the history.
         staged: the versions that the commit writes.
         time_zone: of the feed.
+        moved: ids of the columns of which moved rows have values.
     """
     names, unapplied = {c.id: c.column for c in columns}, []
     for step in plan.steps:
@@ -98,41 +99,40 @@ def list_unapplied(
             why = why or _explain_unconverted_values(plan, staged, step.spot.commit_ts, op, names)
             if why is not None:
                 unapplied.append(describe_unapplied(step, why, reload=isinstance(op, Flag) and op.reload))
-    return unapplied + _list_late_virtual_columns(plan, columns, staged)
+    return unapplied + _list_late_virtual_columns(plan, columns, staged, moved)
 
 
 def _list_late_virtual_columns(
-    plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged
+    plan: TablePlan, columns: Sequence[SourceColumn], staged: Staged, moved: Collection[str]
 ) -> list[UnappliedStatement]:
-    """Return the statements that brought virtual columns of which the first values come now, and not for all open rows.
+    """Return the statements that brought virtual columns whose first values come later, and not for the rows from before.
 
-    Some sources send no virtual columns, so the history has the column from the first value on: when the statement is
-    applied, nobody knows whether values will come.
+    Some sources send no virtual columns, so a history has such a column from its first value on. When the statement is
+    applied, it is not known whether values will come.
     """
     filled = {op.slot.id for step in plan.steps for op in step.ops if isinstance(op, Fill)}
-    steps = plan.evolution.steps[: plan.eras[1]]
+    late = {c.id: c.column for c in columns if c.readings and c.id not in {*plan.naming, *filled, *moved}}
     unapplied = []
-    for column in columns:
-        if not column.readings or column.id in plan.naming or column.id in filled:
-            continue
-        bringing = next(
-            (s for s in steps if any(slot.id == column.id and slot.virtual for slot in s.live.values())), None
-        )
-        if bringing is not None and (count := _count_rows_before_values(plan, staged, column.column)):
-            why = f"{column.column} is NULL in {count} rows from before its first value: only the source knows their values"
-            unapplied.append(describe_unapplied(bringing, why, reload=False))
+    for era, step in enumerate(plan.evolution.steps):
+        arrived = {slot.id for op in step.ops if isinstance(op, Arrive) for slot in op.columns}
+        brought = set(step.live.values()) - set(plan.evolution.live(era).values())
+        for slot in brought:
+            if not slot.virtual or slot.id not in late or not (slot.added or slot.id in arrived):
+                continue
+            name, until = late[slot.id], step.spot.commit_ts + (slot.id in arrived)
+            if count := _count_rows_without_value(plan, staged, name, until):
+                why = f"{name} is NULL in {count} rows from before the statement: only the source knows their values"
+                unapplied.append(describe_unapplied(step, why, reload=False))
     return unapplied
 
 
-def _count_rows_before_values(plan: TablePlan, staged: Staged, column: str) -> int:
-    """Return how many versions that were open when the first value of a column came lack the value."""
+def _count_rows_without_value(plan: TablePlan, staged: Staged, column: str, until: int) -> int:
+    """Return how many open versions that begin below a commit_ts have NULL in a column that is new."""
     if not plan.rewrites_all_open:
         return plan.cursor.current
-    rows = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_to_ts", column)
-    first = pc.min(rows.filter(pc.is_valid(rows[column]))["_cdc_from_ts"])
-    was_open = pc.or_kleene(pc.is_null(rows["_cdc_to_ts"]), pc.greater(rows["_cdc_to_ts"], first))
-    lacks = pc.and_(pc.is_null(rows[column]), pc.less(rows["_cdc_from_ts"], first))
-    return int(pc.sum(pc.and_(was_open, lacks)).as_py() or 0)
+    rows = plan.table.fetch(staged.files, "_cdc_from_ts", "_cdc_is_current", column)
+    lacks = pc.and_(pc.is_null(rows[column]), pc.less(rows["_cdc_from_ts"], until))
+    return int(pc.sum(pc.and_(rows["_cdc_is_current"], lacks)).as_py() or 0)
 
 
 def describe_unapplied(step: Step, why: str, *, reload: bool) -> UnappliedStatement:

@@ -36,6 +36,17 @@ class Move:
     origin: LakeTable[HistoryCursor]
 
 
+def list_moved_columns(moves: Sequence[Move]) -> set[str]:
+    """Return the ids of the columns that the origin's history has, for each RENAME that brings rows into the table."""
+    return {
+        own.id
+        for move in moves
+        if isinstance(move.op, Arrive) and (schema := move.origin.schema()) is not None
+        for own, slot in move.op.columns.items()
+        if slot.column in schema.names
+    }
+
+
 def read_moved_rows(
     session: SparkSession, plan: TablePlan, moves: Sequence[Move], columns: list[SourceColumn], effects: Effects
 ) -> DataFrame | None:

@@ -22,7 +22,7 @@ from cdc_assets.history.effects import UnappliedStatement, build_effects, list_u
 from cdc_assets.history.eras import drop_unused_layouts
 from cdc_assets.history.evolution import Arrive, Close, Recover, Rekey, Step
 from cdc_assets.history.excluded_values import list_excluded_values
-from cdc_assets.history.moved_rows import Move, read_moved_rows
+from cdc_assets.history.moved_rows import Move, list_moved_columns, read_moved_rows
 from cdc_assets.history.open_versions import list_new_columns, read_open_versions
 from cdc_assets.history.planned_columns import plan_columns
 from cdc_assets.history.row_keys import fill_deleted_rows, key_by_row
@@ -146,7 +146,7 @@ def _report_statements(
     """Add to the report what the statements did, which could not be applied in full, and which rows do not fit them."""
     unapplied: list[UnappliedStatement] = [*plan.key_changes]
     if report.versions:
-        unapplied += list_unapplied(plan, columns, staged, feed.time_zone)
+        unapplied += list_unapplied(plan, columns, staged, feed.time_zone, list_moved_columns(moves))
         unapplied += list_excluded_values(session, plan, columns, report.columns, staged)
     return replace(
         report,

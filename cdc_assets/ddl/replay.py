@@ -200,7 +200,7 @@ class SourceTables:
             statement = self._read(sent.text, sent.database)
             if self._of_tidb and sent.original in {None, sent.text}:
                 statement = select_dropped(statement, sent.database, sent.table)
-                statement = follow_spelling(statement, (sent.database, sent.table or ""))
+                statement = follow_spelling(statement, sent.database, sent.table)
             statement = self._drop_undone_parts(statement, following)
         except (SqlSyntaxError, UnresolvedNameError) as error:
             return None, self._find_possible_tables(sent), f"{error}, in: {sent.text}"

@@ -70,14 +70,15 @@ class TableNames:
 
     def find(self, name: Name) -> Name | None:
         """Return the table that a name means; None: no table, or one of several."""
-        if self.ignores_case and name not in self.existing:
-            # Rows of one table may have its name in several spellings, one after the other.
-            existing = self._by_lower_name.get(_lower(name), set()) & self.existing
-            if len(existing) == 1:
-                return next(iter(existing))
-        if name in self.existing or name in self.with_rows:
+        if name in self.existing:
             return name
         matches = self._by_lower_name.get(_lower(name), set())
+        # Rows of one table may have its name in several spellings, one after the other.
+        existing = matches & self.existing
+        if self.ignores_case and len(existing) == 1:
+            return next(iter(existing))
+        if name in self.with_rows:
+            return name
         return next(iter(matches)) if len(matches) == 1 else None
 
     def find_databases(self, table: str) -> set[str]:
@@ -197,19 +198,21 @@ def select_dropped(statement: Statement, database: str, table: str | None) -> St
     return replace(statement, changes=own or statement.changes)
 
 
-def follow_spelling(statement: Statement, stated: Name) -> Statement:
+def follow_spelling(statement: Statement, database: str, table: str | None) -> Statement:
     """Return a statement of TiDB. Where its message states a table in another letter case, it also renames the table.
 
     TiCDC writes a database in lower case from a RENAME TABLE until the table's next statement, and then as it was created.
 
     Args:
         statement: its names are resolved.
-        stated: the database and table that its message states.
+        database: the database that its message states.
+        table: the table that its message names.
     """
-    if statement.kind not in _KEEPING_THE_NAME:
+    if statement.kind not in _KEEPING_THE_NAME or not table:
         return statement
+    stated = TableName(database, table)
     changes = [
-        (name, (*actions, RenameTable(TableName(*stated))))
+        (name, (*actions, RenameTable(stated)))
         if name != stated and _lower(name) == _lower(stated)
         else (name, actions)
         for name, actions in statement.changes

@@ -110,19 +110,23 @@ def _list_late_virtual_columns(
     Some sources send no virtual columns, so a history has such a column from its first value on. When the statement is
     applied, it is not known whether values will come.
     """
-    filled = {op.slot.id for step in plan.steps for op in step.ops if isinstance(op, Fill)}
-    late = {c.id: c.column for c in columns if c.readings and c.id not in {*plan.naming, *filled, *moved}}
+    filled = {op.slot for step in plan.steps for op in step.ops if isinstance(op, Fill)}
+    names = {c.id: c.column for c in columns if c.readings and c.id not in plan.naming and c.id not in moved}
     unapplied = []
-    for era, step in enumerate(plan.evolution.steps):
-        arrived = {slot.id for op in step.ops if isinstance(op, Arrive) for slot in op.columns}
-        brought = set(step.live.values()) - set(plan.evolution.live(era).values())
-        for slot in brought:
-            if not slot.virtual or slot.id not in late or not (slot.added or slot.id in arrived):
-                continue
-            name, until = late[slot.id], step.spot.commit_ts + (slot.id in arrived)
-            if count := _count_rows_without_value(plan, staged, name, until):
-                why = f"{name} is NULL in {count} rows from before the statement: only the source knows their values"
-                unapplied.append(describe_unapplied(step, why, reload=False))
+    for slot in plan.evolution.slots:
+        if not slot.virtual or slot.id not in names or slot in filled:
+            continue
+        step = next((s for s in plan.evolution.steps if slot in s.live.values()), None)
+        if step is None:
+            continue
+        is_moved = any(isinstance(op, Arrive) and slot in op.columns for op in step.ops)
+        if not (slot.added or is_moved):
+            continue
+        # Moved versions begin with the statement.
+        until = step.spot.commit_ts + is_moved
+        if count := _count_rows_without_value(plan, staged, names[slot.id], until):
+            why = f"{names[slot.id]} is NULL in {count} rows from before the statement: only the source knows their values"
+            unapplied.append(describe_unapplied(step, why, reload=False))
     return unapplied
 
 

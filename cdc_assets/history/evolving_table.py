@@ -118,15 +118,31 @@ class EvolvingTable:
         if columns:
             self._is_in_rows = True
         for column, mysql_type in columns:
-            lower = column.lower()
-            if lower in self._live or any(s.name.lower() == lower and not s.is_put_aside for s in self.evolution.slots):
-                continue
-            self._live[lower] = self._add_slot(SEEN, column, mysql_type)
-            if not self.evolution.steps:
-                self.evolution.base[lower] = self._live[lower]
-            else:
-                last = self.evolution.steps[-1]
-                self.evolution.steps[-1] = replace(last, live=MappingProxyType(dict(self._live)))
+            named = self._find_named(column.lower())
+            if named is None:
+                self._show_slot(column.lower(), self._add_slot(SEEN, column, mysql_type))
+            elif not self._was_live(named):
+                # The rows that a RENAME brought had a column of this name before, and it was dropped.
+                if not fits_history_column(named.type, mysql_type):
+                    self._put_aside(named, self.evolution.steps[-1].ddl)
+                    named = self._add_slot(SEEN, column, mysql_type)
+                named.type = mysql_type or named.type
+                self._show_slot(column.lower(), named)
+
+    def _was_live(self, slot: Slot) -> bool:
+        """Return whether a column of the history has been one of the source's table."""
+        return any(slot in self.evolution.live(era).values() for era in range(len(self.evolution.steps) + 1))
+
+    def _show_slot(self, lower: str, slot: Slot) -> None:
+        """Add a column to the table since its last step, where no statement has added it."""
+        slot.removed_at = None
+        self._removed_columns = [each for each in self._removed_columns if each is not slot]
+        self._live[lower] = slot
+        if not self.evolution.steps:
+            self.evolution.base[lower] = slot
+        else:
+            last = self.evolution.steps[-1]
+            self.evolution.steps[-1] = replace(last, live=MappingProxyType({**last.live, lower: slot}))
 
     def add_step(self, ddl: Ddl, ops: Sequence[StepOp]) -> None:
         """Add the step of a statement, with the table's columns as they are now."""
@@ -467,8 +483,7 @@ class EvolvingTable:
         """Return the column that a statement names. The table must have it, even if nothing has shown the column before."""
         lower = column.lower()
         if lower not in self._live:
-            self._live[lower] = self._find_named(lower) or self._add_slot(SEEN, column, None)
-            self._live[lower].removed_at = None
+            self._show_slot(lower, self._find_named(lower) or self._add_slot(SEEN, column, None))
         return self._live[lower]
 
     def _put_aside(self, slot: Slot | None, ddl: Ddl) -> None:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from cdc_assets.history.evolution import Arrive, Evolution, Fill, Flag, Rekey
+from cdc_assets.history.evolution import Arrive, Evolution, Fill, Flag, Rekey, SeenColumns
 from cdc_assets.history.progress import Name
 from cdc_assets.history.schema_evolution import evolve_tables
 from cdc_assets.history.statements import read_statements
+from cdc_assets.mysql_types.types import parsed
 from cdc_assets.protocols.base import Protocol
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.protocols.debezium import Debezium
@@ -21,9 +22,14 @@ CREATED = [
 
 
 def evolve(
-    statements: list[tuple[int, str]], *, taken: bool = True, protocol: Protocol | None = None, of_tidb: bool = False
+    statements: list[tuple[int, str]],
+    *,
+    taken: bool = True,
+    protocol: Protocol | None = None,
+    of_tidb: bool = False,
+    seen: dict[Name, list[SeenColumns]] | None = None,
 ) -> dict[Name, Evolution]:
-    """Return the effects of statements, each at its own position, on each table."""
+    """Return the effects of statements, each at its own position, on each table; `seen`: what rows show."""
     protocol = protocol or CanalJson()
     sent = [
         {
@@ -42,7 +48,7 @@ def evolve(
     applied, _ = apply_statements(protocol, sent, {})
     return evolve_tables(
         read_statements(applied, applied, {}),
-        {},
+        seen or {},
         taken=lambda name: taken or name[1] == "t",
         changes_key_text=protocol.changes_key_text,
         of_tidb=of_tidb,
@@ -116,6 +122,32 @@ def test_a_column_that_comes_back_is_not_the_one_that_was_dropped() -> None:
     assert {slot.column for slot in arrive.columns} == {"id", "was"}
     assert arrive.replaced is not None
     assert {slot.column for slot in arrive.replaced.columns} == {"id"}
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN C", "RENAME COLUMN c TO d", "MODIFY c BIGINT", "ADD x INT, DROP c"])
+def test_a_table_had_the_column_that_a_statement_changes(change: str) -> None:
+    """The CREATE TABLE was not seen, and rows from before the statement have the column."""
+    table = evolve([(5, "ALTER TABLE t ADD COLUMN n INT"), (9, f"ALTER TABLE t {change}")])["shop", "t"]
+    assert table.live(1).keys() == {"n", "c"}
+    assert table.find_slot(0, "c") is table.live(1)["c"]
+
+
+@pytest.mark.parametrize("mysql_type", ["BIGINT", "POINT"])
+@pytest.mark.parametrize("at", [8, None])
+def test_rows_show_a_column_that_moved_rows_had_and_lost(mysql_type: str, at: int | None) -> None:
+    """The table is made anew without a CREATE TABLE, and its rows have a column of the dropped column's name."""
+    statements = [
+        *CREATED[:1],
+        (3, "ALTER TABLE t DROP COLUMN was"),
+        (4, "RENAME TABLE t TO u"),
+        (5, "DROP TABLE u"),
+        (6, "RENAME TABLE other.hidden TO u"),
+    ]
+    shown = [SeenColumns(at, [("id", parsed("INT")), ("was", parsed(mysql_type))])]
+    table = evolve(statements, seen={("shop", "u"): shown})["shop", "u"]
+    slot = table.find_slot(3, "was")
+    assert slot is not None
+    assert (slot.column, slot.type) == ("was", parsed(mysql_type))
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def _reason(*, extended: bool) -> Column:
         .when(kind.isNull() | is_control, str(Reason.UNKNOWN_TYPE))
         .when(F.col("parsed.m._tidb").isNull() & F.lit(extended), str(Reason.MISSING_TIDB_EXTENSION))
         .when(F.col("parsed.m._tidb.claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
-        .when(F.col("parsed.m._tidb.onlyHandleKey"), str(Reason.HANDLE_KEY_ONLY))
+        .when(F.col("parsed.m._tidb.onlyHandleKey") & (F.col("parsed.m.type") != "DELETE"), str(Reason.HANDLE_KEY_ONLY))
         .when(lacks_position | position.isNull(), str(Reason.MISSING_FIELD))
         .when(
             (position < 0) | name_too_long(F.col("parsed.m.database"), F.col("parsed.m.table")), str(Reason.WRONG_TYPE)

@@ -127,7 +127,7 @@ def _reason() -> Column:
         .when((F.col("k.m.ts") < 0) | name_too_long(F.col("k.m.scm"), F.col("k.m.tbl")), str(Reason.WRONG_TYPE))
         .when(t == _RESOLVED, F.when(~empty, str(Reason.WRONG_TYPE)))
         .when(F.col("k.m.ccl").isNotNull(), str(Reason.CLAIM_CHECK))
-        .when(F.col("k.m.ohk"), str(Reason.HANDLE_KEY_ONLY))
+        .when(F.col("k.m.ohk") & message["d"].isNull(), str(Reason.HANDLE_KEY_ONLY))
         .when(empty, str(Reason.EMPTY_VALUE))
         .when(F.col("value").startswith(F.lit(LZ4_MAGIC)), str(Reason.BAD_COMPRESSION))
         .when(F.col("v.wrong").isNotNull(), F.col("v.wrong"))

@@ -160,7 +160,7 @@ def _wrong() -> Column:
         F.when(F.col("version").isNull() | F.col("type").isNull(), str(Reason.MISSING_FIELD))
         .when((F.col("version") != VERSION) | kind.isNull(), str(Reason.UNKNOWN_TYPE))
         .when(F.col("claimCheckLocation").isNotNull(), str(Reason.CLAIM_CHECK))
-        .when(F.col("handleKeyOnly"), str(Reason.HANDLE_KEY_ONLY))
+        .when(F.col("handleKeyOnly") & (F.col("type") != "DELETE"), str(Reason.HANDLE_KEY_ONLY))
         .when(~bootstrap & commit_ts.isNull(), str(Reason.MISSING_FIELD))
         .when((~bootstrap & (commit_ts < 0)) | name_too_long(database, table), str(Reason.WRONG_TYPE))
         .when(row & ~_is_complete_row(), str(Reason.MISSING_FIELD))

@@ -116,6 +116,16 @@ def test_rows_with_only_their_key_have_the_same_reason_in_both_encodings(
             assert {n: e["reason"] for n, e in enumerate(events) if e["reason"]} == dict.fromkeys(marked, reason)
 
 
+def test_hidden_columns_of_indexes_on_expressions_are_left_out() -> None:
+    """TiDB's virtual column of such an index is in the schema of a message, and in no statement and no row."""
+    schema = USER.under(7, None, column("_V$_i_0", "varchar")).schema
+    schema["indexes"] += [{"name": "i", "unique": True, "primary": False, "nullable": False, "columns": ["_V$_i_0"]}]
+    ((_, version, read),) = Simple().numbered_schemas(json.dumps([schema]))
+    assert (version, [c.name for c in read.columns], read.key_columns) == (7, ["id", "v"], ("id",))
+    sent = {"table_schemas": json.dumps([schema]), "ddl_type": "CINDEX"}
+    assert Simple().schemas_after(sent, {}) == {("simple", "user"): read}
+
+
 def test_null_and_absent_are_different(spark: SparkSession, feed: Feed) -> None:
     rows = [USER.row("INSERT", 5, data={"id": "1", "v": None}), USER.row("INSERT", 5, data={"id": "1"})]
     events = decoded(spark, feed, map(text, rows))

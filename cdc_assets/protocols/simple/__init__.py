@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from cdc_assets.type_checks.rules import Rules
 
 _ALL_BITS = 64
+# TiDB keeps the values of an index on an expression in a virtual column whose name begins like this. Neither statements nor
+# rows have it.
+_HIDDEN_COLUMN = "_V$_"
 _ENVELOPE = Envelope(claim=("value", "$.claimCheckLocation"))
 _AVRO_ENVELOPE = Envelope(plain=simple_avro.BEGINNINGS)
 
@@ -120,7 +123,7 @@ def _table_schema(message_schema: Mapping[str, Any]) -> TableSchema:
     return TableSchema(
         message_schema["schema"],
         message_schema["table"],
-        tuple(_table_column(c) for c in message_schema["columns"]),
+        tuple(_table_column(c) for c in message_schema["columns"] if not c["name"].startswith(_HIDDEN_COLUMN)),
         tuple(primary),
         tuple(tuple(i["columns"]) for i in unique),
         tuple(i.get("name", "") for i in unique),

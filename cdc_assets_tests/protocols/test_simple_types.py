@@ -138,6 +138,8 @@ BRANCHES: list[tuple[str, str, str, bool]] = [
     ("f", "float", "1.5", True),
     ("f", "double", "1.5", False),
     ("s64", "long", "-1", True),  # two's complement
+    ("s64", "string", "18446744073709551615", True),
+    ("s64", "string", "18446744073709551616", False),
     ("year", "long", "2156", False),
 ]
 AVRO_TYPES = {

@@ -47,11 +47,12 @@ def _with_parts(named: MySQLType, data_type: Mapping[str, Any]) -> MySQLType:
 
 # The wire types of values that are not NULL, by encoding, the usual one first: in JSON a string, in Avro a branch of the
 # union of values. TiCDC's encoder, as recorded, sends UnsignedBigint, Timestamp and JSON's object instead of the document's
-# types.
+# types. Since TiCDC 8.5.4 its new architecture sends BIT as the text of the number.
 _KINDS: Mapping[str, tuple[str, ...]] = (
     {base: (descriptor.simple,) for base, descriptor in TYPES.items() if descriptor.simple}
     | {"bigint unsigned": ("UnsignedBigint", "long", "string")}
     | {"timestamp": ("Timestamp", "string")}
+    | {"bit": ("long", "string")}
 )
 WIRE_TYPES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "avro": _KINDS,

@@ -272,6 +272,15 @@ def test_images_that_do_not_fit_the_operation_in_avro(spark: SparkSession, avro_
     assert [e["reason"] for e in events] == [reason and str(reason) for _, reason in sent.values()]
 
 
+def test_a_default_of_bytes_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
+    """The default of a BINARY or BIT column is the text of its bytes, which need not be UTF-8."""
+    message = read_message(next(v for v in map(bytes_of, read_lines(TICDC / "simple-avro/large")) if v[1] == 2))
+    message["payload"][1]["tableSchema"]["columns"][1]["default"] = [1, "@@"]
+    (event,) = decoded(spark, avro_feed, [message_bytes(message).replace(b"@@", b"\xff\x01")])
+    assert (event["kind"], event["reason"]) == ("bootstrap", None)
+    assert [c["default"] for c in json.loads(event["table_schemas"])[0]["columns"]][1] == "\ufffd\x01"
+
+
 def test_values_at_their_limits_in_avro(spark: SparkSession, avro_feed: Feed) -> None:
     """Their texts are those of JSON messages: unsigned numbers, and base64 in one line."""
     recorded = (read_message(bytes_of(line)) for line in read_lines(TICDC / "simple-avro/types"))

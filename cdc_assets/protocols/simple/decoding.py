@@ -18,15 +18,15 @@ from cdc_assets.protocols.payload import LZ4_MAGIC
 from cdc_assets.protocols.simple import avro as simple_avro
 
 VERSION = 1
-_COLUMN: FieldType = {
+_NAMED_COLUMN: Mapping[str, FieldType] = {
     "name": "text",
     "dataType": {
         "mysqlType": "text", "charset": "any", "collate": "any", "length": "bigint", "decimal": "int",
         "elements": ["text"], "unsigned": "boolean", "zerofill": "boolean",
     },
     "nullable": "boolean",
-    "default": "any",
 }  # fmt: skip
+_COLUMN: FieldType = {**_NAMED_COLUMN, "default": "any"}
 _INDEX: FieldType = {
     "name": "any",
     "unique": "boolean",
@@ -34,7 +34,7 @@ _INDEX: FieldType = {
     "nullable": "boolean",
     "columns": ["text"],
 }
-_TABLE: FieldType = {
+_TABLE: Mapping[str, FieldType] = {
     "schema": "text", "table": "text", "tableID": "bigint", "version": "bigint",
     "columns": [_COLUMN], "indexes": [_INDEX],
 }  # fmt: skip
@@ -57,6 +57,13 @@ _MESSAGE: Mapping[str, FieldType] = {
     "data": "json",
     "old": "json",
 }
+
+# What must be UTF-8 in Avro, beside row images. A default of BINARY or BIT need not be: TiCDC writes its bytes as a text.
+_TEXTS_OF_TABLE: Mapping[str, FieldType] = {**_TABLE, "columns": [_NAMED_COLUMN]}
+_TEXTS: Mapping[str, FieldType] = {
+    "sql": "text", "database": "text", "table": "text",
+    "tableSchema": _TEXTS_OF_TABLE, "preTableSchema": _TEXTS_OF_TABLE,
+}  # fmt: skip
 
 _OPS = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 _DDL_TYPES = ["CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY"]
@@ -120,8 +127,7 @@ def _read_avro(raw: DataFrame) -> DataFrame:
     message = raw.select(*_PLACE, compute_once(simple_avro.parse(F.col("value")), fields).alias("m")).select(
         *_PLACE, "m.*"
     )
-    texts = ("sql", "database", "table", "tableSchema", "preTableSchema")
-    wrong_texts = [has_invalid_text(F.col(name), spark_type_of(_MESSAGE[name])) for name in texts]
+    wrong_texts = [has_invalid_text(F.col(name), spark_type_of(kind)) for name, kind in _TEXTS.items()]
     wrong_text = reduce(or_, wrong_texts) | simple_avro.has_invalid_image(F.col("value"), ["data", "old"])
     broken = F.when(F.col("unparsed"), str(Reason.MALFORMED_AVRO)).when(wrong_text, str(Reason.INVALID_UTF8))
     return message.withColumn("broken", broken).drop("unparsed")

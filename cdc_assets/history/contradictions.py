@@ -242,7 +242,9 @@ def fits(wire: MySQLType | None, declared: MySQLType | None, before: MySQLType |
         return is_signed_alike and len(set(digits)) <= 1
     if before is not None and wire.base == before.base:
         return False
-    return {TYPES[wire.base].family, TYPES[declared.base].family} <= _CHARACTERS
+    families = TYPES[wire.base].family, TYPES[declared.base].family
+    # A server makes bytes of texts in the character set `binary`, but never texts of bytes.
+    return families != (Family.TEXT, Family.BINARY) and _CHARACTERS.issuperset(families)
 
 
 def find_key_suspicions(

@@ -144,6 +144,7 @@ def test_each_table_of_a_name_has_columns_of_its_own() -> None:
         ("longtext", "json", None, True),  # MariaDB's type
         ("blob", "text", None, True),  # in the character set `binary`
         ("blob", "text", "blob", False),
+        ("varchar", "varbinary(20)", None, False),
         ("date", "varchar(20)", None, False),
         ("enum('a','b')", "enum", None, True),
     ],

@@ -57,6 +57,16 @@ def test_a_watermark_that_does_not_advance_while_events_come_is_shown_with_its_p
     assert "3 are pending" in verdict.description
 
 
+def test_a_statement_that_other_topics_have_passed_is_named() -> None:
+    row = {"topic": "t", "partition": 0, "offset": 7, "database": "shop", "table": "t", "commit_ts": 21}
+    drop = row | {"ddl_statement": "DROP TABLE `shop`.`t`", "kind": "ddl"}
+    marks = {"t": {"0": 20}, "u": {"0": 40}}
+    waiting = report(watermarks={"t": 20, "u": 40}, partition_watermarks=marks, overtaken=[drop])
+    verdict = watermark_progress(waiting, partitions=1)
+    assert not verdict.passed
+    assert [(v["table"], v["offset"]) for v in verdict.violations] == [("t", 7)]
+
+
 def test_a_watermark_that_does_not_advance_without_events_passes() -> None:
     idle = report(
         rows=0, pending=3, watermarks={"t": 20}, watermarks_before={"t": 20}, partition_watermarks={"t": {"0": 20}}

@@ -46,6 +46,21 @@ def watermark_progress(report: ReleaseReport, partitions: int | None) -> Verdict
             "Look at the changefeed, and whether partitions: in the feeds file is the topics' number of partitions."
         )
         return Verdict(passed=False, description=description, violations=silent)
+    if report.overtaken:
+        places = [
+            {
+                name: row[name]
+                for name in ("topic", "partition", "offset", "database", "table", "commit_ts", "ddl_statement")
+            }
+            for row in report.overtaken
+        ]
+        description = (
+            f"{len(places)} statements wait for a watermark of their topic that does not come, although other topics have "
+            "passed them: the histories of their tables end there. TiCDC sends watermarks only to the topics of tables that "
+            "exist, so after DROP TABLE or RENAME TABLE the topic of the old name gets none. Let the changefeed send the "
+            "tables to one topic, or create a table that has the topic."
+        )
+        return Verdict(passed=False, description=description, violations=places)
     stuck = [
         row for row in rows if report.watermarks.get(row["topic"], 0) <= report.watermarks_before.get(row["topic"], 0)
     ]

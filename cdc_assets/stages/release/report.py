@@ -38,6 +38,7 @@ class ReleaseReport(EventCounts):
     loaded: list[LoadedTable] = field(default_factory=list)  # tables that this run loaded from a dump
     total: dict[str, int] = field(default_factory=dict)  # as `ReleaseCursor.totals`
     scans: list[TableScan] = field(default_factory=list)  # as `ReleaseCursor.scans`
+    overtaken: list[dict[str, Any]] = field(default_factory=list)  # pending DDL events that other topics have passed
 
 
 def report_state(feed: Feed, before: ReleaseCursor, after: ReleaseCursor) -> ReleaseReport:

@@ -369,6 +369,24 @@ class ReleaseRun:
             late_sample=late.sample,
             ddl=len(window.statements),
             tables=len(window.facts.tables),
+            overtaken=self._list_overtaken_statements(cursor),
+        )
+
+    def _list_overtaken_statements(self, after: ReleaseCursor) -> list[dict[str, Any]]:
+        """Return the DDL events of earlier batches that wait in topics that other topics have passed in an earlier release.
+
+        A topic that only lags has caught up by then. Each statement comes once, as a row of released_changes.
+
+        Args:
+            after: the cursor of the release.
+        """
+        passed = max(self.cursor.watermarks.values(), default=0)
+        return keep_first_records(
+            event.row
+            for event, tables in self.statements
+            if after.ungated < event.row["batch"] <= self.cursor.batch
+            and after.watermarks.get(event.row["topic"], 0) <= event.row["commit_ts"] < passed
+            and any(self.feed.takes(*name) for name in tables)
         )
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.raw_records import RAW_RECORDS
+from cdc_assets.protocols.base import WireColumn
 from cdc_assets.protocols.open_protocol import OpenProtocol
 from cdc_assets.protocols.open_protocol.codes import DDL_TYPES, ColumnFlag, flags_text
 from cdc_assets.protocols.payload import decompress, may_be_compressed
@@ -304,6 +305,24 @@ BAD: dict[str, tuple[Event, str]] = {
     "claim check": ((row_key(1, ccl="file:///x/y.json"), INSERT), "claim_check"),
     "LZ4 cut": ((row_key(1), b"\x04\x22\x4d\x18rest"), "bad_compression"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wire", "override", "resolved"),
+    [
+        ("code 225", "text", "varchar"),  # a VECTOR, which comes as it is
+        ("varchar", "mediumtext", "varchar"),
+        ("text", "varchar(20)", "longtext"),
+        ("blob", "varbinary(20)", "longblob"),
+        ("varbinary", "blob", "varbinary"),
+        ("text", "mediumtext", "mediumtext"),
+        ("varchar", "varchar(20)", "varchar(20)"),
+        ("int", "bigint", "bigint"),
+        ("varchar", None, "varchar"),
+    ],
+)
+def test_the_code_says_whether_values_are_base64(wire: str, override: str | None, resolved: str) -> None:
+    assert str(OpenProtocol().resolve(WireColumn("c", wire), None, override)) == resolved
 
 
 def test_a_bad_event_does_not_affect_the_other_events_of_its_record(spark: SparkSession, feed: Feed) -> None:

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
 from cdc_assets.ddl.shapes import TableSchema
-from cdc_assets.mysql_types.types import MySQLType
+from cdc_assets.mysql_types.descriptors import TYPES, Family
+from cdc_assets.mysql_types.types import MySQLType, parsed
 from cdc_assets.protocols.base import Envelope, Protocol, Watermarks, WireColumn
 from cdc_assets.protocols.keys import dumped_value
 from cdc_assets.protocols.open_protocol.codes import flags_text, type_text
@@ -25,6 +26,8 @@ from cdc_assets.protocols.payload import LENGTH_BYTES, resolve_claim_checks
 if TYPE_CHECKING:
     from cdc_assets.type_checks.rules import Rules
 
+# The type whose values come as they are, and the one whose values come in base64.
+_FORMS = {Family.TEXT: ("varchar", "longtext"), Family.BINARY: ("varbinary", "longblob")}
 _LONG_TEXTS = frozenset({"tinytext", "text", "mediumtext", "longtext"})
 # The key has the protocol's version before the first event's length.
 _ENVELOPE = Envelope(key=2 * LENGTH_BYTES, value=LENGTH_BYTES, claim=("key", "$.ccl"))
@@ -72,6 +75,21 @@ class OpenProtocol(Protocol):
         """Return the columns of a layout `{column: {"t": code, "f": flags}}`, without those of type NULL."""
         types = {name: type_text(c["t"], c["f"]) for name, c in json.loads(layout).items()}
         return [WireColumn(name, text) for name, text in types.items() if text is not None]
+
+    def resolve(self, column: WireColumn, declared: str | None, override: str | None) -> MySQLType | None:
+        """Return the MySQL type of a column; None if MySQL has no such type.
+
+        Values under the type codes of TEXT and BLOB come in base64, whatever type the feeds file gives. Such a type is a
+        TEXT or BLOB under these codes, and otherwise a VARCHAR or VARBINARY, for which histories have the same type.
+        """
+        mysql_type = super().resolve(column, declared, override)
+        if not override or mysql_type is None or TYPES[mysql_type.base].family not in _FORMS:
+            return mysql_type
+        sent = parsed(column.wire_type)
+        is_encoded = sent is not None and TYPES[sent.base].capacity is not None
+        if is_encoded == (TYPES[mysql_type.base].capacity is not None):
+            return mysql_type
+        return MySQLType(_FORMS[TYPES[mysql_type.base].family][is_encoded])
 
     def column_flags(self, layout: str) -> dict[str, str]:
         """Return column -> the names of its flags, such as `generated, multiple key`."""

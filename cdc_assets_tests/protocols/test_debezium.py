@@ -149,6 +149,17 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
     (None, text({"status": "BEGIN", "id": "file=mysql-bin.000007,pos=1712", "event_count": None}), "transaction"),
     (None, text({"status": "END", "id": "0-1-2", "event_count": 1, "data_collections": [], "ts_ms": 1}), "transaction"),
     (text({"serverName": "s"}), text({"ts_ms": 1795218503431}), "heartbeat"),
+    (
+        None,
+        text({"id": "1", "aggregate_type": "a", "type": "t", "additional_data": {}, "timestamp": 1}),
+        "notification",
+    ),
+    # rows without their envelope, whose columns have the names of fields
+    (KEY, text({"id": 1004, "status": "paid", "v": "a"}), "unknown_type"),
+    (KEY, text({"id": 1004, "status": "paid", "source": None}), "unknown_type"),
+    (KEY, text({"schema": {"fields": []}, "payload": {"id": 1004, "status": "paid", "v": "a"}}), "unknown_type"),
+    (KEY, text({"id": 1004, "v": "a", "ts_ms": 1795218503431}), "unknown_type"),
+    (KEY, text({"id": 1004, "aggregate_type": "order", "type": "created", "v": "a"}), "unknown_type"),
     # unknown fields, snapshot markers
     (
         KEY,

@@ -22,15 +22,15 @@ from cdc_assets.lakehouse.schema import BOOLEAN, STRING, array, struct
 from cdc_assets.protocols.avro_datum import has_invalid_text, is_complete, parse_datum
 from cdc_assets.protocols.base import SchemaTexts
 from cdc_assets.protocols.debezium.connect_schemas import ConnectSchema, SchemaError, parse_connect_schema
+from cdc_assets.protocols.debezium.decoding import OTHER_MESSAGES
 from cdc_assets.protocols.events import record_bytes
 from cdc_assets.protocols.messages import FieldType, spark_type_of
 
 _MAGIC = b"\x00"
 _SHORT, _LONG = 4, 8  # bytes of an id
 _LONG_BEGINS = bytes(1 + _SHORT)
-# The fields by which each kind of message differs from the others; a heartbeat has one field only.
-_MESSAGES = ({"op", "source"}, {"ddl", "source"}, {"status", "id"}, {"aggregate_type", "type"})
-_HEARTBEAT = {"ts_ms"}
+# The fields by which rows and statements differ from the other messages.
+_MESSAGES = ({"op", "source"}, {"ddl", "source"})
 # Type of a field -> the Connect types that Debezium has for it.
 _CONNECT_TYPES = {
     "text": ("string",),
@@ -234,7 +234,9 @@ def _check_record(schema: ConnectSchema, *, is_key: bool) -> None:
     names = schema.fields.keys()
     if not names:
         raise SchemaError("is not the schema of a record with fields")
-    if not is_key and names != _HEARTBEAT and not any(fields <= names for fields in _MESSAGES):
+    is_other = any(needed <= names <= needed | others for needed, others in OTHER_MESSAGES.values())
+    is_message = is_other or any(fields <= names for fields in _MESSAGES)
+    if not is_key and not is_message:
         raise SchemaError("is not the schema of a Debezium message")
 
 

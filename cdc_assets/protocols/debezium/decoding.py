@@ -30,6 +30,14 @@ PAYLOAD: Mapping[str, FieldType] = {
     "data_collections": "json", "transaction": {"id": "any", "total_order": "bigint"},
     "aggregate_type": "any", "type": "any", "additional_data": "any", "timestamp": "any",
 }  # fmt: skip
+# The messages without a row and without a statement: the fields that identify each, and the other fields that it may have.
+# A row without its envelope (transformation ExtractNewRecordState) may have some of them as columns, such as `id` and
+# `status`, but has others, too.
+OTHER_MESSAGES: Mapping[Kind, tuple[frozenset[str], frozenset[str]]] = {
+    Kind.TRANSACTION: (frozenset({"status", "id"}), frozenset({"event_count", "data_collections", "ts_ms"})),
+    Kind.NOTIFICATION: (frozenset({"aggregate_type", "type"}), frozenset({"id", "additional_data", "timestamp"})),
+    Kind.HEARTBEAT: (frozenset({"ts_ms"}), frozenset()),
+}
 # The fields of `before` and `after` in the schema stay JSON texts, which are parsed once for all rows that have the same.
 _SCHEMA: FieldType = {"fields": [{"field": "text", "fields": "json"}]}
 _MESSAGE: Mapping[str, FieldType] = {"schema": _SCHEMA, "payload": PAYLOAD, **PAYLOAD}
@@ -71,6 +79,10 @@ def read_json(raw: DataFrame) -> DataFrame:
         F.length("value").alias("length"),
         record_bytes(F.col("value")).alias("size"),
         read(exact_numbers(value, _may_have_decimals(value)).cast("binary"), _MESSAGE).alias("v"),
+        # Rows and statements state a source, so only the names in other messages are read, which are few.
+        F.when(
+            ~value.contains('"source":{'), field_names(_payload(value, F.get_json_object(value, "$.payload")))
+        ).alias("names"),
     )
     bare = F.struct(*[F.col(f"v.m.{name}").alias(name) for name in PAYLOAD])
     messages = parsed.withColumn("e", F.coalesce("v.m.payload", bare))
@@ -82,7 +94,11 @@ def read_json(raw: DataFrame) -> DataFrame:
     image = F.filter("v.m.schema.fields", lambda f: f["field"].isin("after", "before") & f["fields"].startswith("["))
     return keyed.select(
         *["topic", "partition", "offset", "batch", "record_timestamp", "headers", "length", "size", "e"],
-        F.coalesce("v.wrong", F.when(has_other_fields, str(Reason.WRONG_TYPE))).alias("value_reason"),
+        F.coalesce(
+            "v.wrong",
+            F.when(has_other_fields, str(Reason.WRONG_TYPE)),
+            F.when(_lacks_envelope(F.col("names")), str(Reason.UNKNOWN_TYPE)),
+        ).alias("value_reason"),
         F.get(image, F.lit(0))["fields"].alias("row_fields"),
         key_names.alias("key_names"),
         F.when(is_bad_key, str(Reason.BAD_KEY)).alias("key_reason"),
@@ -154,6 +170,16 @@ def decode(messages: DataFrame) -> DataFrame:
     }
     place = ["topic", "partition", "offset", "batch", "record_timestamp", "reason"]
     return complete_events(checked.select(*place, *[value.alias(name) for name, value in decoded.items()]))
+
+
+def _lacks_envelope(names: Column) -> Column:
+    """Return whether a message that is neither a row nor a statement has fields that no message of a connector has.
+
+    BOOLEAN; NULL without a message. In: ARRAY<STRING>, the names of its fields.
+    """
+    fields = [F.array(*map(F.lit, sorted(needed | others))) for needed, others in OTHER_MESSAGES.values()]
+    has_no_others = [F.size(F.array_except(names, each)) == 0 for each in fields]
+    return F.coalesce("e.op", "e.ddl", "e.source.connector").isNull() & ~reduce(or_, has_no_others)
 
 
 def _may_have_decimals(value: Column) -> Column:

@@ -160,6 +160,8 @@ KINDS: list[tuple[bytes | None, bytes | None, str]] = [
     (KEY, text({"schema": {"fields": []}, "payload": {"id": 1004, "status": "paid", "v": "a"}}), "unknown_type"),
     (KEY, text({"id": 1004, "v": "a", "ts_ms": 1795218503431}), "unknown_type"),
     (KEY, text({"id": 1004, "aggregate_type": "order", "type": "created", "v": "a"}), "unknown_type"),
+    # the topic of the schema history
+    (None, text(_SCHEMA_CHANGE | {"source": {"server": "s"}, "position": {"file": "b.1", "pos": 4}}), "statement"),
     # unknown fields, snapshot markers
     (
         KEY,

@@ -28,7 +28,7 @@ PAYLOAD: Mapping[str, FieldType] = {
     },
     "ts_ms": "bigint", "databaseName": "text", "ddl": "text", "tableChanges": "json", "status": "any", "id": "any",
     "data_collections": "json", "transaction": {"id": "any", "total_order": "bigint"},
-    "aggregate_type": "any", "type": "any", "additional_data": "any", "timestamp": "any",
+    "aggregate_type": "any", "type": "any", "additional_data": "any", "timestamp": "any", "position": "any",
 }  # fmt: skip
 # The messages without a row and without a statement: the fields that identify each, and the other fields that it may have.
 # A row without its envelope (transformation ExtractNewRecordState) may have some of them as columns, such as `id` and
@@ -202,6 +202,8 @@ def _kind() -> Column:
         .when(op == _TRUNCATE, str(Kind.DDL))
         .when(op == _MARK, F.when(_from_ticdc(), str(Kind.WATERMARK)).otherwise(str(Kind.MESSAGE)))
         .when(op.isNotNull(), F.lit(None))
+        # The topic of the schema history repeats the statements for the connector itself, with another time and order.
+        .when(F.col("e.ddl").isNotNull() & F.col("e.position").isNotNull(), str(Kind.STATEMENT))
         .when(F.col("e.ddl").isNotNull(), F.when(snapshot & ~described, str(Kind.STATEMENT)).otherwise(str(Kind.DDL)))
         .when(F.col("e.aggregate_type").isNotNull() & F.col("e.type").isNotNull(), str(Kind.NOTIFICATION))
         .when(F.col("e.status").isNotNull() & F.col("e.id").isNotNull(), str(Kind.TRANSACTION))

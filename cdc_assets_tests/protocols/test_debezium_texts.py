@@ -145,6 +145,7 @@ def test_null_is_null(spark: SparkSession) -> None:
         ({"type": "int16"}, None, "smallint"),
         ({"type": "int16"}, "tinyint(1)", "tinyint(1)"),
         ({"type": "int16"}, "int", "smallint"),
+        ({"type": "boolean"}, "tinyint(1) unsigned", "tinyint(1) unsigned"),
         ({"type": "int64"}, "bigint(20) unsigned", "bigint(20) unsigned"),
         ({"type": "bytes", "name": BITS, "parameters": {"length": "12"}}, None, "bit(12)"),
         (

@@ -59,7 +59,7 @@ def _row(text: str, *types: str, connect: str) -> SemanticRow:
 
 SEMANTICS: Mapping[str, SemanticRow] = {
     # TINYINT(1) with the connector's TinyIntOneToBooleanConverter
-    "boolean": _row("bit(1)", "bit", "tinyint", connect="boolean"),
+    "boolean": _row("bit(1)", "bit", "tinyint", "tinyint unsigned", connect="boolean"),
     "int8": _row("tinyint", "tinyint", connect="int8"),
     "int16": _row("smallint", *_BY_WIDTH[:3], connect="int16"),
     "int32": _row("int", *_BY_WIDTH[:7], connect="int32"),

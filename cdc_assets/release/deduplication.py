@@ -5,9 +5,11 @@ duplicate, with one exception if only its content shows that it was seen: a row 
 source's clock.
 
 - By binlog position (Debezium): two events are the same change if server, time, file, position and row are equal; after a
-  failover, if GTID, operation and images are equal. MariaDB 11.4 and later states one position for all row events of a
-  transaction, unless `binlog_legacy_event_pos` is ON. So in MariaDB's binlog operation and images must be equal, too, and
-  where one position has several changes of a key, content decides.
+  failover, if GTID, operation and images are equal. Two servers state one position for all row events of a transaction:
+  MariaDB 11.4 and later, unless `binlog_legacy_event_pos` is ON, and MySQL with `binlog_transaction_compression`. So in
+  MariaDB's binlog operation and images must be equal, too. In MySQL's an event with another operation or other images is
+  another change if it continues the row's last change, at the same position; else it is the same change in another form, as
+  after an upgrade of the connector. Where one position has several changes of a key, content decides.
 - By content (Canal): two events are the same change if time, operation and images are equal. A seen change is applied only
   if its key is not within a replay, its before image is the row's state, and its time is the newest of the key. Otherwise
   it is a duplicate, and the key is within a replay until an unseen change or a duplicate of the last change comes. A
@@ -38,14 +40,14 @@ _KEY = ["database", "table", "key_names", "key"]
 # The fields of a piece that the native function reads, in this order.
 _COMPARED = [
     "topic", "partition", "offset", "index", "piece", "time", "op", "before", "after", "keyless", "weight", "pass",
-    "identity", "twin", "file_number", "transaction",
+    "identity", "twin", "file_number", "place", "has_own_position",
 ]  # fmt: skip
 # The fields of a released change that the native function reads, in this order.
 _RELEASED = {
     "release": "bigint", "ordinal": "int", "commit_ts": "bigint", "topic": "string", "partition": "int", "offset": "bigint",
     "index": "int", "piece": "int", "time": "bigint", "op": "string", "before": "string", "after": "string",
     "keyless": "boolean", "weight": "int", "pass": "bigint", "identity": "bigint", "twin": "bigint", "file_number": "bigint",
-    "transaction": "bigint",
+    "place": "bigint", "has_own_position": "boolean",
 }  # fmt: skip
 _RELEASED_ARRAY = f"array<struct<{', '.join(f'`{name}`: {kind}' for name, kind in _RELEASED.items())}>>"
 _OTHERS = [c for c in END_STATE_COLUMNS if c not in _COMPARED]
@@ -163,8 +165,9 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
 
     Returns:
         `changes` with `key_names` STRING, a JSON array of the key's columns, `keyless` BOOLEAN, and BIGINTs: `identity`;
-        `twin`, which is the same in the logs of two servers; `file_number`; `transaction`, which identifies a position that
-        a transaction of MariaDB states. NULL: there is none.
+        `twin`, which is the same in the logs of two servers; `file_number`; `place`, which identifies the position. NULL:
+        there is none. And `has_own_position` BOOLEAN: whether each change has a place of its own, unless its transaction is
+        compressed.
     """
     images = {
         "key_names": F.coalesce(F.to_json("key_columns"), F.lit("")),
@@ -174,17 +177,19 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
         "keyless": F.coalesce(F.size("key_columns") == 0, F.lit(False)),
     }
     null = F.lit(None).cast("bigint")
-    position = {"identity": F.lit(0).cast("bigint"), "twin": null, "file_number": null, "transaction": null}
+    position = {"identity": F.lit(0).cast("bigint"), "twin": null, "file_number": null, "place": null}
+    position |= {"has_own_position": F.lit(False)}
     if by_position:
         is_read = F.col("op") == str(Op.SNAPSHOT)
-        is_of_mariadb = F.col("source.gtid").rlike(_MARIADB_GTID)
-        log = ["source.server_id", "source.file", "source.position"]
-        content = [F.when(is_of_mariadb, F.col(name)) for name in ("op", "before", "after")]
+        is_of_mariadb = F.coalesce(F.col("source.gtid").rlike(_MARIADB_GTID), F.lit(False))
+        log = [F.col(f"source.{part}") for part in ("server_id", "file", "position")]
+        place = [is_read, F.col("source_ms"), *log, F.col("source.row")]
         position = {
-            "identity": F.xxhash64(is_read, "source_ms", *log, "source.row", *content),
+            "identity": F.xxhash64(*place, F.col("op"), F.col("before"), F.col("after")),
             "twin": _hash_transaction_row(),
             "file_number": file_number(),
-            "transaction": F.when(is_of_mariadb, F.xxhash64("source.gtid", *log)),
+            "place": F.when(is_of_mariadb, F.xxhash64(F.col("source.gtid"), *log)).otherwise(F.xxhash64(*place)),
+            "has_own_position": ~is_of_mariadb,
         }
     return changes.withColumns(images).withColumns(position)
 

@@ -12,7 +12,7 @@ class Change:
         time: the time of the source's clock.
         before: the row before the change; None: there was none.
         after: the row after the change; None: there is none.
-        place: the binlog position, if the source states one; in MariaDB's binlog several changes may have one.
+        place: the binlog position, if the source states one; several changes of one transaction may have one.
         message: the number of the record.
     """
 

@@ -80,6 +80,19 @@ def stream() -> list[Record]:
         change("c", 15, None, "a", source(610, gtid="0-1-21")),
         change("u", 15, "a", "b", source(610, gtid="0-1-21")),
         change("u", 15, "b", "c", source(620, gtid="0-1-22")),
+        # 16: a compressed transaction of MySQL has one position for all its changes, too, and comes again
+        change("c", 16, None, "a", source(700, gtid=f"{A}:20")),
+        change("u", 16, "a", "b", source(700, gtid=f"{A}:20")),
+        change("u", 16, "b", "a", source(700, gtid=f"{A}:20")),
+        change("c", 16, None, "a", source(700, gtid=f"{A}:20")),
+        change("u", 16, "a", "b", source(700, gtid=f"{A}:20")),
+        change("u", 16, "b", "a", source(700, gtid=f"{A}:20")),
+        # 17: an upgraded connector writes the changes that it sends again in other texts
+        change("c", 17, None, "a", source(710)),
+        change("u", 17, "a", "b", source(720)),
+        change("u", 17, "b", "a", source(730)),
+        change("u", 17, "a ", "b ", source(720)),
+        change("u", 17, "b ", "a ", source(730)),
     ]
     return [r | {"offset": n} for n, r in enumerate(sent)]
 
@@ -100,8 +113,10 @@ EXPECTED = {
     13: ["a"],
     14: ["a", "b", "a", "b"],
     15: ["a", "b", "c"],
+    16: ["a", "b", "a"],
+    17: ["a", "b", "a"],
 }
-REPEATS = 3 + 1 + 1 + 1 + 1 + 2
+REPEATS = 3 + 1 + 1 + 1 + 1 + 2 + 3 + 2
 
 
 def run_in_parts(spark: SparkSession, folder: Path, cuts: int) -> tuple[Chain, int, int]:

@@ -104,7 +104,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     private var position = past.map(_.position).maxOption.getOrElse(Long.MinValue)
     private var last: Option[Piece] = past.lastOption
     private val applied = mutable.HashMap.empty[(Long, UTF8String), ArrayBuffer[Piece]]
-    private val byIdentity, byTwin = mutable.HashMap.empty[Long, Piece]
+    private val byIdentity, byTwin, byPosition = mutable.HashMap.empty[Long, Piece]
     private val atPosition = mutable.HashMap.empty[Long, mutable.HashSet[Long]]
     past.foreach(remember)
 
@@ -117,8 +117,16 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
 
     /** Return the applied change that a piece repeats; of several, the last. */
     def find(piece: Piece): Option[Piece] =
-      if (byPlace) byIdentity.get(piece.identity).orElse(piece.twin.flatMap(byTwin.get).filter(_.file != piece.file))
+      if (byPlace) byIdentity.get(piece.identity).orElse(piece.twin.flatMap(byTwin.get).filter(_.file != piece.file)).orElse(findInOtherForm(piece))
       else copies((piece.time, piece.op)).reverseIterator.find(_.isSame(piece))
+
+    /** Return the applied change that a piece with other images repeats, as after an upgrade of the connector: the change has
+      * the piece's position, and the piece does not go on from it, as it does in a compressed transaction of MySQL.
+      */
+    private def findInOtherForm(piece: Piece): Option[Piece] = {
+      val goesOn = last.exists(_.place == piece.place) && piece.continues(state)
+      if (piece.hasOwnPosition && !goesOn && !isOneOfSeveral(piece)) piece.place.flatMap(byPosition.get) else None
+    }
 
     /** Return the row's state before a piece: no row if a statement after the last change ended all rows of the table. */
     def stateBefore(piece: Piece): Option[Image] = if (endsBefore(piece).nonEmpty) None else state
@@ -131,12 +139,15 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     }
 
     /** Return whether the piece's position in the binlog has several changes of this key, so that it identifies none. */
-    def isOneOfSeveral(piece: Piece): Boolean = piece.transaction.flatMap(atPosition.get).exists(_.size > 1)
+    def isOneOfSeveral(piece: Piece): Boolean = piece.place.flatMap(atPosition.get).exists(_.size > 1)
 
     private def remember(piece: Piece): Unit = {
       if (byPlace) {
         byIdentity(piece.identity) = piece
-        piece.transaction.foreach(atPosition.getOrElseUpdate(_, mutable.HashSet.empty) += piece.identity)
+        for (place <- piece.place) {
+          byPosition(place) = piece
+          atPosition.getOrElseUpdate(place, mutable.HashSet.empty) += piece.identity
+        }
         piece.twin.foreach(byTwin(_) = piece)
       } else applied.getOrElseUpdate((piece.time, piece.op), ArrayBuffer.empty) += piece
     }
@@ -226,7 +237,8 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     val identity: Long = row.getLong(offset + 12)
     val twin: Option[Long] = if (row.isNullAt(offset + 13)) None else Some(row.getLong(offset + 13))
     val file: Option[Long] = if (row.isNullAt(offset + 14)) None else Some(row.getLong(offset + 14))
-    val transaction: Option[Long] = if (row.isNullAt(offset + 15)) None else Some(row.getLong(offset + 15))
+    val place: Option[Long] = if (row.isNullAt(offset + 15)) None else Some(row.getLong(offset + 15))
+    val hasOwnPosition: Boolean = row.getBoolean(offset + 16)
 
     /** Return whether both changes have the same images; the caller compares their times and operations. */
     def isSame(other: Piece): Boolean = same(before, other.before) && same(after, other.after)

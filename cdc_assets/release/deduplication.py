@@ -197,10 +197,11 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
 def _hash_transaction_row() -> Column:
     """Return a hash of GTID, operation and images, which is the same in the logs of two servers. BIGINT or NULL."""
     gtid = F.col("source.gtid")
-    # MySQL's GTID is `uuid:number`, MariaDB's is `domain-server-number`; the number counts within the uuid or the domain.
+    # MySQL's GTID is `uuid:number` or `uuid:tag:number`, MariaDB's is `domain-server-number`. The number counts within the
+    # uuid and the tag, or within the domain.
     is_mysql = gtid.contains(":")
     number = F.when(is_mysql, F.substring_index(gtid, ":", -1)).otherwise(F.substring_index(gtid, "-", -1))
-    scope = F.when(is_mysql, F.substring_index(gtid, ":", 1)).otherwise(F.substring_index(gtid, "-", 1))
+    scope = F.when(is_mysql, F.regexp_replace(gtid, ":[^:]*$", "")).otherwise(F.substring_index(gtid, "-", 1))
     has_gtid = scope.isNotNull() & number.try_cast("bigint").isNotNull()
     return F.when(has_gtid, F.xxhash64(scope, number.try_cast("bigint"), "op", "before", "after"))
 

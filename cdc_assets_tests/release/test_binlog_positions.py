@@ -93,6 +93,11 @@ def stream() -> list[Record]:
         change("u", 17, "b", "a", source(730)),
         change("u", 17, "a ", "b ", source(720)),
         change("u", 17, "b ", "a ", source(730)),
+        # 18: a GTID with a tag has numbers of its own
+        change("c", 18, None, "a", source(740, gtid=f"{A}:30")),
+        change("u", 18, "a", "b", source(750, gtid=f"{A}:31")),
+        change("u", 18, "b", "a", source(760, gtid=f"{A}:32")),
+        change("u", 18, "a", "b", source(4, file=new, gtid=f"{A}:batch:31")),
     ]
     return [r | {"offset": n} for n, r in enumerate(sent)]
 
@@ -115,6 +120,7 @@ EXPECTED = {
     15: ["a", "b", "c"],
     16: ["a", "b", "a"],
     17: ["a", "b", "a"],
+    18: ["a", "b", "a", "b"],
 }
 REPEATS = 3 + 1 + 1 + 1 + 1 + 2 + 3 + 2
 

@@ -40,14 +40,14 @@ _KEY = ["database", "table", "key_names", "key"]
 # The fields of a piece that the native function reads, in this order.
 _COMPARED = [
     "topic", "partition", "offset", "index", "piece", "time", "op", "before", "after", "keyless", "weight", "pass",
-    "identity", "twin", "file_number", "place", "has_own_position",
+    "identity", "twin", "file_number", "place", "has_own_position", "log_position",
 ]  # fmt: skip
 # The fields of a released change that the native function reads, in this order.
 _RELEASED = {
     "release": "bigint", "ordinal": "int", "commit_ts": "bigint", "topic": "string", "partition": "int", "offset": "bigint",
     "index": "int", "piece": "int", "time": "bigint", "op": "string", "before": "string", "after": "string",
     "keyless": "boolean", "weight": "int", "pass": "bigint", "identity": "bigint", "twin": "bigint", "file_number": "bigint",
-    "place": "bigint", "has_own_position": "boolean",
+    "place": "bigint", "has_own_position": "boolean", "log_position": "bigint",
 }  # fmt: skip
 _RELEASED_ARRAY = f"array<struct<{', '.join(f'`{name}`: {kind}' for name, kind in _RELEASED.items())}>>"
 _OTHERS = [c for c in END_STATE_COLUMNS if c not in _COMPARED]
@@ -166,8 +166,8 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
     Returns:
         `changes` with `key_names` STRING, a JSON array of the key's columns, `keyless` BOOLEAN, and BIGINTs: `identity`;
         `twin`, which is the same in the logs of two servers; `file_number`; `place`, which identifies the position. NULL:
-        there is none. And `has_own_position` BOOLEAN: whether each change has a place of its own, unless its transaction is
-        compressed.
+        there is none; `log_position`, the position in the file. And `has_own_position` BOOLEAN: whether each change has a
+        place of its own, unless its transaction is compressed.
     """
     images = {
         "key_names": F.coalesce(F.to_json("key_columns"), F.lit("")),
@@ -178,7 +178,7 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
     }
     null = F.lit(None).cast("bigint")
     position = {"identity": F.lit(0).cast("bigint"), "twin": null, "file_number": null, "place": null}
-    position |= {"has_own_position": F.lit(False)}
+    position |= {"has_own_position": F.lit(False), "log_position": null}
     if by_position:
         is_read = F.col("op") == str(Op.SNAPSHOT)
         is_of_mariadb = F.coalesce(F.col("source.gtid").rlike(_MARIADB_GTID), F.lit(False))
@@ -190,6 +190,7 @@ def _add_identity(changes: DataFrame, *, by_position: bool) -> DataFrame:
             "file_number": file_number(),
             "place": F.when(is_of_mariadb, F.xxhash64(F.col("source.gtid"), *log)).otherwise(F.xxhash64(*place)),
             "has_own_position": ~is_of_mariadb,
+            "log_position": F.col("source.position"),
         }
     return changes.withColumns(images).withColumns(position)
 

@@ -181,6 +181,23 @@ def test_a_clock_that_lags_in_a_run_of_its_own(spark: SparkSession, tmp_path: Pa
     assert [(v["v"], v["_cdc_is_current"]) for v in chain.versions("customers", "inventory")][-1] == ("b", True)
 
 
+def test_a_read_from_before_the_last_change_is_late(spark: SparkSession, tmp_path: Path) -> None:
+    """A second connector took a snapshot, and its read arrives after a change that the snapshot did not see."""
+    chain = Chain(spark, tmp_path, protocol="debezium")
+    sent = [
+        change("r", 1, None, "a", read_source(50)),
+        change("u", 1, "a", "b", source(900, seconds=5)),
+        change("r", 1, None, "a", read_source(800, milliseconds=4900)),
+        # The log begins again: a lower position, and a later clock.
+        change("c", 2, None, "a", source(900, seconds=5)),
+        change("r", 2, None, "b", read_source(4, milliseconds=6000)),
+    ]
+    chain.add([r | {"offset": n} for n, r in enumerate(sent)])
+    assert chain.run().release.late_unseen == 1
+    open_rows = {v["id"]: v["v"] for v in chain.versions("customers", "inventory") if v["_cdc_is_current"]}
+    assert open_rows == {1: "b", 2: "b"}
+
+
 def test_one_instant_in_two_texts_is_one_key(spark: SparkSession, tmp_path: Path) -> None:
     """Debezium 3.5 pads the fraction of a TIMESTAMP(6) in events of the binlog, and not in a snapshot's reads."""
     fields = [

@@ -66,7 +66,8 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
   private def judgeOne(key: Key, piece: Piece): Unit = key.find(piece) match {
     case None =>
       val continues = key.isKnown && piece.continues(key.state)
-      if (!continues && (piece.time <= trimmed || key.isBehind(piece))) key.lose(piece) else key.apply(piece)
+      val isLate = piece.time <= trimmed || key.isBehind(piece) || key.isOutdatedRead(piece)
+      if (!continues && isLate) key.lose(piece) else key.apply(piece)
     case Some(same) =>
       val again = if (byPlace && !key.isOneOfSeveral(piece)) piece.keyless && piece.op == Read
         else same.message == piece.message || (!key.inReplay && piece.time == key.newest && !key.isOutdated(piece) && piece.continues(key.stateBefore(piece)))
@@ -157,6 +158,12 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
       */
     def isBehind(piece: Piece): Boolean = last.exists(_.partition != piece.partition) && piece.time < newest
 
+    /** Return whether a snapshot read the row before the last change, by clock and binlog: a second connector took it. */
+    def isOutdatedRead(piece: Piece): Boolean = {
+      val positions = for (change <- last; at <- change.logPosition; read <- piece.logPosition) yield (read, at)
+      piece.op == Read && piece.time < newest + Second && positions.exists { case (read, at) => Ordering[(Long, Long)].lt(read, at) }
+    }
+
     def apply(piece: Piece): Unit = {
       position = position max piece.time
       kept += ((piece, position))
@@ -239,6 +246,7 @@ class KeyOrder(byPlace: Boolean, trimmed: Long, pieceFields: Int, appliedFields:
     val file: Option[Long] = if (row.isNullAt(offset + 14)) None else Some(row.getLong(offset + 14))
     val place: Option[Long] = if (row.isNullAt(offset + 15)) None else Some(row.getLong(offset + 15))
     val hasOwnPosition: Boolean = row.getBoolean(offset + 16)
+    val logPosition: Option[(Long, Long)] = file.filterNot(_ => row.isNullAt(offset + 17)).map((_, row.getLong(offset + 17)))
 
     /** Return whether both changes have the same images; the caller compares their times and operations. */
     def isSame(other: Piece): Boolean = same(before, other.before) && same(after, other.after)
@@ -261,6 +269,9 @@ private object KeyOrder {
 
   /** The number of fields of an applied change in front of the fields that it shares with a piece. */
   private val PastOffset = 3
+
+  /** The tick of the clock in the binlog, as a commit_ts. */
+  private val Second = 1000L << 18
 
   private val Insert = UTF8String.fromString("insert")
   private val Read = UTF8String.fromString("snapshot")

@@ -24,12 +24,14 @@ from cdc_assets.release.deduplication import deduplicate, number_passes
 from cdc_assets.release.late import LateEvents
 from cdc_assets.release.new_events import NewEvents
 from cdc_assets.release.transactions import Bounds, is_held_back
+from cdc_assets.release.watermark_gate import statement_waits_for_watermark, waits_for_watermark
 
 
 class SourceOrderGate(Gate):
     """Releases all new events; of a held table those of the batches before its hold.
 
-    In a feed with transaction markers, it releases complete transactions only.
+    In a feed with transaction markers, it releases complete transactions only. If the feed had watermarks until now, it also
+    releases the events that waited for one.
     """
 
     group_columns = ()
@@ -37,22 +39,31 @@ class SourceOrderGate(Gate):
     moves_changes = True
 
     def __init__(
-        self, new: NewEvents, retried: Sequence[Hold], seen: PartitionWatermarks, held_back: Transactions
+        self,
+        new: NewEvents,
+        retried: Sequence[Hold],
+        seen: PartitionWatermarks,
+        held_back: Transactions,
+        *,
+        had_watermarks: bool = False,
     ) -> None:
         super().__init__(new, retried)
-        self._seen, self._held_back = seen, held_back
+        self._seen, self._held_back, self._had_watermarks = seen, held_back, had_watermarks
 
     def select_files(self) -> list[DataFile]:
         """Return the new files, and those with events that were held back or whose holds are retried."""
         before = self.cursor.transactions
         held_back = [before.oldest] if before.bounds else []
-        oldest = min([self.cursor.batch + 1, *held_back, *(h.batch for h in self.retried)])
+        waiting = [self.cursor.oldest_pending] if self._had_watermarks and self.cursor.pending else []
+        oldest = min([self.cursor.batch + 1, *held_back, *waiting, *(h.batch for h in self.retried if h.batch)])
         return [f for f in self.new.row_files if f.high["batch"] >= oldest]
 
     def classify(self, before: HoldPositions, after: HoldPositions) -> Column:
         """Return the `Part` of a row event: new and formerly held events are inside unless they are held now."""
-        is_new = F.col("batch") > self.cursor.batch
-        is_candidate = is_new | is_held(self.cursor.transactions.bounds, before)
+        cursor = self.cursor
+        is_new = F.col("batch") > cursor.batch
+        waited = waits_for_watermark(cursor) if self._had_watermarks else is_held(cursor.transactions.bounds, before)
+        is_candidate = is_new | waited
         inside = F.when(is_held(self._held_back.bounds, after), str(Part.PENDING)).otherwise(str(Part.INSIDE))
         return F.when(is_candidate, inside).otherwise(str(Part.PROCESSED))
 
@@ -61,7 +72,10 @@ class SourceOrderGate(Gate):
     ) -> bool:
         """Return whether a DDL event is new or was held, and is not held now."""
         is_new = statement["batch"] > self.cursor.batch
-        was_held = _is_statement_held(statement, tables, self.cursor.transactions.bounds, self.held_before)
+        if self._had_watermarks:
+            was_held = statement_waits_for_watermark(self.cursor, statement, tables)
+        else:
+            was_held = _is_statement_held(statement, tables, self.cursor.transactions.bounds, self.held_before)
         return (is_new or was_held) and not _is_statement_held(statement, tables, self._held_back.bounds, after)
 
     def build_changes(

@@ -10,8 +10,17 @@ from pyspark.sql import functions as F
 from cdc_assets.expressions import first_true
 from cdc_assets.lakehouse.change_events import Op
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, TopicWatermarks
-from cdc_assets.release.base import Gate, HoldPositions, Part, QualifiedName, ReadReleased, WindowFacts, hold_position
+from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, ReleaseCursor, TopicWatermarks
+from cdc_assets.release.base import (
+    Gate,
+    HoldPositions,
+    Part,
+    QualifiedName,
+    ReadReleased,
+    WindowFacts,
+    find_hold_positions,
+    hold_position,
+)
 from cdc_assets.release.changes import add_copies, merge_changes, row_before, select_changes, split_key_changes
 from cdc_assets.release.late import LateEvents
 from cdc_assets.release.new_events import NewEvents
@@ -76,10 +85,9 @@ class WatermarkGate(Gate):
         self, statement: Mapping[str, Any], tables: AbstractSet[QualifiedName], after: HoldPositions
     ) -> bool:
         """Return whether a DDL event is in the window, by its commit_ts."""
-        topic, commit_ts, before = statement["topic"], statement["commit_ts"], self.held_before
-        start = min([self.cursor.watermarks.get(topic, 0), *(before[name] for name in tables if name in before)])
-        end = min([self.marks.get(topic, 0), *(after[name] for name in tables if name in after)])
-        return bool(statement["batch"] > self.ungated and start <= commit_ts < end)
+        start = _statement_bound(self.cursor.watermarks, statement, tables, self.held_before)
+        end = _statement_bound(self.marks, statement, tables, after)
+        return bool(statement["batch"] > self.ungated and start <= statement["commit_ts"] < end)
 
     def build_changes(
         self,
@@ -118,3 +126,24 @@ def release_bound(marks: TopicWatermarks, held: HoldPositions) -> Column:
     mark = F.coalesce(first_true((F.lit(False), zero), *by_topic), zero)
     # `least` ignores the NULL of a table that is not held.
     return F.least(mark, hold_position(held)) if held else mark
+
+
+def waits_for_watermark(cursor: ReleaseCursor) -> Column:
+    """Return whether an event of the batches up to `cursor.batch` waits for a watermark or a hold. BOOLEAN, never NULL."""
+    above = F.col("commit_ts") >= release_bound(cursor.watermarks, find_hold_positions(cursor.holds, "commit_ts"))
+    return F.coalesce(above, F.lit(False)) & (F.col("batch") > cursor.ungated)
+
+
+def statement_waits_for_watermark(
+    cursor: ReleaseCursor, statement: Mapping[str, Any], tables: AbstractSet[QualifiedName]
+) -> bool:
+    """Return whether a DDL event waits as in `waits_for_watermark`."""
+    bound = _statement_bound(cursor.watermarks, statement, tables, find_hold_positions(cursor.holds, "commit_ts"))
+    return bool(statement["batch"] > cursor.ungated and statement["commit_ts"] >= bound)
+
+
+def _statement_bound(
+    marks: TopicWatermarks, statement: Mapping[str, Any], tables: AbstractSet[QualifiedName], held: HoldPositions
+) -> int:
+    """Return the commit_ts below which a DDL event on these tables is released."""
+    return min([marks.get(statement["topic"], 0), *(held[name] for name in tables if name in held)])

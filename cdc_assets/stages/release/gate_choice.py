@@ -53,7 +53,8 @@ def choose_gate(
         return WatermarkGate(new, retried, seen, marks, ungated, joins_pairs=protocol.joins_pairs)
     if protocol.marks_transactions and (new.has_markers or cursor.transactions.marked):
         return SourceOrderGate(new, retried, seen, _find_held_transactions(lake, new, open_session))
-    return SourceOrderGate(new, retried, seen, Transactions())
+    had_watermarks = not may_have_watermarks(feed) and bool(cursor.partition_watermarks)
+    return SourceOrderGate(new, retried, seen, Transactions(), had_watermarks=had_watermarks)
 
 
 def _ingested_partitions(lake: Lakehouse) -> PartitionWatermarks:

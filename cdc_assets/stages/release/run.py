@@ -67,7 +67,7 @@ def list_retried_holds(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor) -> Se
 
 def _hold_settings(feed: Feed) -> str:
     """Return the feed's settings that holds depend on, as text."""
-    return json.dumps(feed.schema_changes)
+    return json.dumps([feed.schema_changes, feed.tidb_extension])
 
 
 @dataclass(frozen=True)

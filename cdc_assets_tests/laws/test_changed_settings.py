@@ -1,0 +1,68 @@
+"""The feeds file is edited between runs: what a run before has read or left out is right, or is reported."""
+
+from collections.abc import Callable
+from typing import Any
+
+from cdc_assets.assets.checks.conservation import events_placed
+from cdc_assets_tests.support import Chain, Message, Reports, Rows, Stream, ddl, tso
+
+ORDERS, ITEMS = Rows(), Rows(table="items")
+EXTENSION: dict[str, Any] = {"protocol": "canal-json", "tidb_extension": True}
+
+
+class Life:
+    """A feed whose settings change between runs."""
+
+    def __init__(self, made: Chain, *, has_watermarks: bool) -> None:
+        self.chain, self.has_watermarks, self.stream = made, has_watermarks, Stream()
+
+    def run(self, *messages: Message, until: int = 0, **settings: Any) -> Reports:
+        """Send messages and, in a feed with watermarks, one at `until`; run the stages with these settings."""
+        before = len(self.stream.records)
+        for message in messages:
+            self.stream.send(message if self.has_watermarks else message | {"_tidb": None})
+        if self.has_watermarks and until:
+            self.stream.watermark(tso(until))
+        if before < len(self.stream.records):
+            self.chain.add(self.stream.records[before:])
+        kept = EXTENSION if self.has_watermarks else {"protocol": "canal-json"}
+        self.chain = Chain(self.chain.lake.spark, self.chain.folder, **kept | settings)
+        reports = self.chain.run()
+        assert events_placed(reports.release).passed
+        return reports
+
+    def open_rows(self, table: str) -> list[tuple[int, str]]:
+        return [(r["id"], r["v"]) for r in self.chain.versions(table) if r["_cdc_is_current"]]
+
+
+def test_events_that_waited_for_a_watermark_are_released_without_it(chain: Callable[..., Chain]) -> None:
+    """The changefeed's extension was turned off: no watermark will come any more."""
+    life = Life(chain(), has_watermarks=True)
+    life.run(ORDERS.insert(tso(1000), 1, "a"), until=2000)
+    pending = life.run(ORDERS.insert(tso(3000), 2, "pending"), ORDERS.update(tso(4000), 1, "b", "a"))
+    assert (pending.release.released, pending.release.pending) == (0, 2)
+    life.has_watermarks = False
+    done = life.run(ORDERS.update(tso(6000), 2, "d", "pending"))
+    assert (done.release.released, done.release.pending) == (3, 0)
+    assert sorted(life.open_rows("orders")) == [(1, "b"), (2, "d")]
+    last = life.run(ORDERS.delete(tso(8000), 1, "b"))
+    assert (last.release.released, last.release.duplicate) == (1, 0)
+    assert life.open_rows("orders") == [(2, "d")]
+
+
+def test_a_blocked_table_stays_blocked_without_watermarks(chain: Callable[..., Chain]) -> None:
+    life = Life(chain(), has_watermarks=True)
+    unknown = ddl("ALTER TABLE items ADD COLUMN w INT FANCY", tso(1500), table="items", ddl_type="ALTER")
+    first = [
+        ITEMS.insert(tso(1000), 1, "a"),
+        ORDERS.insert(tso(1000), 1, "a"),
+        unknown,
+        ITEMS.insert(tso(1600), 2, "b"),
+    ]
+    life.run(*first, until=2000)
+    life.run(ORDERS.insert(tso(3000), 2, "pending"))
+    life.has_watermarks = False
+    done = life.run(ITEMS.insert(tso(6000), 3, "c"), ORDERS.insert(tso(6000), 3, "c"))
+    assert [(h.table, h.reason) for h in done.release.holds] == [("items", "ddl")]
+    assert life.open_rows("items") == [(1, "a")]
+    assert life.open_rows("orders") == [(1, "a"), (2, "pending"), (3, "c")]

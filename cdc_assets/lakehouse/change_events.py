@@ -52,6 +52,7 @@ class EventsCursor(Cursor):
 
     Attributes:
         batch: the newest raw batch that is decoded.
+        protocol: the protocol of the decoded events; "" as long as no row event, statement or watermark is decoded.
         trimmed: the batch up to which maintenance has deleted events.
         trimmed_rows: how many row events maintenance has deleted.
         trimmed_newest: the newest Kafka time of the deleted events, in milliseconds; 0 if none was deleted.
@@ -60,6 +61,7 @@ class EventsCursor(Cursor):
     """
 
     batch: int = 0
+    protocol: str = ""
     trimmed: int = 0
     trimmed_rows: int = 0
     trimmed_newest: int = 0

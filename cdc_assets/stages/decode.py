@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import CONTRADICTS_SETTINGS, EventsCursor, Kind
+from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
 from cdc_assets.lakehouse.table import Staged
@@ -69,12 +70,19 @@ class Decode:
         Raises:
             ConcurrentRunError: another run decoded these batches meanwhile.
             RegistryError: the feed's schema registry does not answer.
+            CursorError: the table has events of another protocol.
         """
         cursor = _cursor(lake)
         files = _new_files(lake, cursor.batch)
         if not files:
             return DecodeReport(
                 cursor.batch, cursor.batch, contradicting=cursor.contradicting, contradiction=cursor.contradiction
+            )
+        if cursor.protocol not in ("", feed.protocol):
+            raise CursorError(
+                f"{lake.change_events.name} has events of protocol {cursor.protocol}, but the feeds file says protocol: "
+                f"{feed.protocol}. Keys, times and types of two protocols differ, so their events cannot be mixed: set "
+                f"protocol: {cursor.protocol} for the feed {lake.feed}, and begin another feed for the other protocol."
             )
         protocol, through = protocol_of(feed), max(f.high["batch"] for f in files)
         spark = session_for(lake.spark, sum(f.rows for f in files) * protocol.events_a_record)
@@ -86,7 +94,9 @@ class Decode:
         events = reduce(add, map(lake.change_events.stage, decode_records(lake, feed, raw)))
         undecodable = events.in_partition(kind=str(Kind.UNDECODABLE))
         quarantined = _quarantine(lake, feed, undecodable, cursor.batch, through) if undecodable.files else 0
-        advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through)
+        kinds = {f.partition["kind"] for f in events.files}
+        shown = cursor.protocol or (feed.protocol if kinds & {Kind.ROW, Kind.DDL, Kind.WATERMARK} else "")
+        advanced = replace(cursor, sequence=cursor.sequence + 1, batch=through, protocol=shown)
         if protocol.denied_setting(feed) is not None:
             advanced = _with_contradictions(lake, advanced, events)
         lake.change_events.commit(events, advanced)

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from cdc_assets.assets.checks.conservation import events_placed
+from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets_tests.support import Chain, Message, Reports, Rows, Stream, ddl, tso
 
 ORDERS, ITEMS = Rows(), Rows(table="items")
@@ -66,3 +69,17 @@ def test_a_blocked_table_stays_blocked_without_watermarks(chain: Callable[..., C
     assert [(h.table, h.reason) for h in done.release.holds] == [("items", "ddl")]
     assert life.open_rows("items") == [(1, "a")]
     assert life.open_rows("orders") == [(1, "a"), (2, "pending"), (3, "c")]
+
+
+def test_a_feed_does_not_mix_protocols(chain: Callable[..., Chain]) -> None:
+    made, stream = chain(protocol="debezium"), Stream()
+    made.add([stream.send(ORDERS.insert(tso(1), 1, "a")), stream.send(None)])
+    made.run()
+    # The protocol was wrong: no event has been decoded, and the setting can be corrected.
+    right = Chain(made.lake.spark, made.folder, **EXTENSION)
+    right.add([stream.send(ORDERS.insert(tso(2), 2, "a"))])
+    right.run()
+    right.add([stream.send(ORDERS.insert(tso(3), 3, "a"))])
+    with pytest.raises(CursorError, match=r"change_events/f has events of protocol canal-json, but .* open-protocol"):
+        Chain(made.lake.spark, made.folder, protocol="open-protocol").run()
+    assert right.run().decode.decoded == 1

@@ -67,7 +67,8 @@ class TablePlan:
         read: commit_ts of the last reads of the connector's snapshots of the table that have ended.
         planned_naming: ids of columns -> their names in the history table before the first commit of the run.
         suspicions: the rows that may contradict a statement before them.
-        key_changes: where rows begin to have a key, or to have none, without a statement.
+        unreported_changes: where rows begin to have a key, or to have none, without a statement; and where changes are
+            missing because the feed's settings left the table out.
         has_exact_order: whether commit_ts orders rows and statements. Otherwise commit_ts is a clock: places in the binlog
             order them, where messages state these, else offsets within a partition, else the clock.
     """
@@ -96,7 +97,7 @@ class TablePlan:
     read: tuple[int, ...]
     planned_naming: Mapping[str, str]
     suspicions: tuple[Suspicion | KeySuspicion, ...]
-    key_changes: tuple[dict[str, Any], ...]
+    unreported_changes: tuple[dict[str, Any], ...]
     has_exact_order: bool
 
     @property

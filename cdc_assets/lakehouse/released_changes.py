@@ -214,6 +214,23 @@ class TableScan:
         return {"database": self.database, "table": self.table} | times | result
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """The changes of a table that the feed's `tables:` leave out while the table has a history.
+
+    Attributes:
+        database: the source's database.
+        table: the source's table.
+        events: how many row events and statements are left out.
+        last: the highest commit_ts of these.
+    """
+
+    database: str
+    table: str
+    events: int
+    last: int
+
+
 # What can state all rows of a table, so that its other rows were deleted.
 ConnectorSnapshot = SourceSnapshot | TableScan
 
@@ -245,6 +262,8 @@ class ReleaseCursor(Cursor):
         planned: the sequence of initial_load whose loads are all loaded or refused.
         refused: the loads that were refused.
         read: [database, table, commit_ts of the last read] of the tables whose connector snapshot ended with this release.
+        left_out: the tables with a history of which the feed's `tables:` leave changes out.
+        rejoined: those of the tables in the `left_out` of the release before that the feed takes again.
         snapshots: the connector's snapshots: all of them if the feed's snapshots have every row, else those that have not
             ended.
         scans: the scans of incremental snapshots, with the same rule.
@@ -271,6 +290,8 @@ class ReleaseCursor(Cursor):
     planned: int = 0
     refused: list[RefusedLoad] = field(default_factory=list)
     read: list[tuple[str, str, int]] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    rejoined: list[LeftOut] = field(default_factory=list)
     snapshots: list[SourceSnapshot] = field(default_factory=list)
     scans: list[TableScan] = field(default_factory=list)
 

@@ -184,10 +184,10 @@ def reload_required(report: TableReport) -> Verdict:
     description = "No statement added, removed or changed rows without row events."
     if report.reload:
         description = (
-            "Rows came, went or changed without row events: the history is wrong from the first statement in the violations "
-            "on. Load the table again from a dump that was taken after it (initial_load: in the feeds file). With a "
-            "connector, have it take a snapshot of the table, with snapshots: whole in the feeds file; or begin the table "
-            "in another feed."
+            "Rows came, went or changed without row events that the feed takes: the history is wrong from the first "
+            "position in the violations on. Load the table again from a dump that was taken after the last one "
+            "(initial_load: in the feeds file). With a connector, have it take a snapshot of the table, with snapshots: "
+            "whole in the feeds file; or begin the table in another feed."
         )
     return Verdict(not report.reload, description, report.reload)
 

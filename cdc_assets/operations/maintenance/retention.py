@@ -166,6 +166,7 @@ def _advance_release(cursor: ReleaseCursor, trimmed: Trimmed, behind: set[Name])
         sequence=cursor.sequence + 1,
         tables=[],
         read=[],
+        rejoined=[],
         trimmed=trimmed,
         snapshots=[each for each in cursor.snapshots if not _is_obsolete(each, trimmed, behind)],
         scans=[each for each in cursor.scans if not _is_obsolete(each, trimmed, behind)],

@@ -1,10 +1,11 @@
 """Read the releases that histories have not applied, once for all tables. Without Spark."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from cdc_assets.config import Feed
 from cdc_assets.ddl.actions import Column
@@ -16,9 +17,11 @@ from cdc_assets.lakehouse.history import HistoryCursor
 from cdc_assets.lakehouse.initial_load import LOAD_TOPIC
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.log import DataFile
-from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, LoadedTable, ReleaseCursor, ReleasedKind
+from cdc_assets.lakehouse.released_changes import ConnectorSnapshot, LeftOut, LoadedTable, ReleaseCursor, ReleasedKind
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.base import Protocol
+
+_T = TypeVar("_T")
 
 STATEMENT = ["release", "commit_ts", "database", "table", "topic", "partition", "offset", "ddl_statement", "source"]
 _POSITION = ["release", "database", "table", "commit_ts"]
@@ -41,6 +44,7 @@ class NewReleases:
         reloads: by table, the positions of its reloads.
         snapshots: by table, the connector's snapshots that claim to have all rows of the table.
         read: by table: release -> the commit_ts of the last read of a snapshot that ended in that release.
+        rejoined: by table: release -> the changes that the feed had left out before that release.
     """
 
     layouts: Mapping[Name, list[dict[str, Any]]]
@@ -54,6 +58,7 @@ class NewReleases:
     reloads: Mapping[Name, set[int]]
     snapshots: Mapping[Name, list[ConnectorSnapshot]]
     read: Mapping[Name, Mapping[int, int]]
+    rejoined: Mapping[Name, Mapping[int, LeftOut]]
 
     @cached_property
     def new_ddls(self) -> dict[str, tuple[int, Ddl]]:
@@ -87,11 +92,11 @@ def read_new_releases(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, Histor
     schema_rows = lake.schema_rows() if statements else _read_linked_schemas(lake, set(cursors), decided)
     protocol = protocol_of(feed)
     released = lake.released_changes.cursor() or ReleaseCursor(sequence=0)
-    counts, read = _read_release_cursors(lake, after)
+    cursors_after = _list_release_cursors(lake, after)
     return NewReleases(
         layouts=_group_by_table(lake.released_changes.fetch(files_of(ReleasedKind.LAYOUT), *LAYOUT).to_pylist()),
         statements=statements,
-        counts=counts,
+        counts=_count_row_events(cursors_after),
         files=[*files_of(ReleasedKind.ROW), *files_of(ReleasedKind.LOADED)],
         schema_rows=[r | {"key_columns": _sent_key(protocol, r)} if r["key_columns"] else r for r in schema_rows],
         decided=decided,
@@ -99,7 +104,10 @@ def read_new_releases(lake: Lakehouse, feed: Feed, cursors: Mapping[Name, Histor
         typed={(each.database, each.table): each for each in released.loads if each.folder},
         reloads=_group_reloads(released),
         snapshots=_group_snapshots(released),
-        read=read,
+        read=_group_by_release((c.sequence, (d, t), until) for c in cursors_after for d, t, until in c.read),
+        rejoined=_group_by_release(
+            (c.sequence, (each.database, each.table), each) for c in cursors_after for each in c.rejoined
+        ),
     )
 
 
@@ -144,18 +152,26 @@ def _read_linked_schemas(lake: Lakehouse, names: set[Name], decided: Mapping[str
     return schema_rows if linked <= names else _read_linked_schemas(lake, names | linked, decided)
 
 
-def _read_release_cursors(lake: Lakehouse, after: int) -> tuple[dict[Name, Counter[int]], dict[Name, dict[int, int]]]:
-    """Return `NewReleases.counts` and `NewReleases.read` of the releases above `after`, from their cursors."""
+def _list_release_cursors(lake: Lakehouse, after: int) -> list[ReleaseCursor]:
+    """Return the cursors of the releases above `after`, newest first."""
+    return list(itertools.takewhile(lambda cursor: cursor.sequence > after, lake.released_changes.cursors()))
+
+
+def _count_row_events(cursors: Iterable[ReleaseCursor]) -> dict[Name, Counter[int]]:
+    """Return `NewReleases.counts` of these releases."""
     counts: dict[Name, Counter[int]] = {}
-    read: dict[Name, dict[int, int]] = {}
-    for cursor in lake.released_changes.cursors():
-        if cursor.sequence <= after:
-            break
+    for cursor in cursors:
         for database, table, count in cursor.tables:
             counts.setdefault((database, table), Counter())[cursor.sequence] = count
-        for database, table, until in cursor.read:
-            read.setdefault((database, table), {})[cursor.sequence] = until
-    return counts, read
+    return counts
+
+
+def _group_by_release(values: Iterable[tuple[int, Name, _T]]) -> dict[Name, dict[int, _T]]:
+    """Return the values by table and release."""
+    by_table: dict[Name, dict[int, _T]] = {}
+    for release, name, value in values:
+        by_table.setdefault(name, {})[release] = value
+    return by_table
 
 
 def measure_lags(lake: Lakehouse, applied: Mapping[Name, int]) -> dict[Name, tuple[int, int]]:
@@ -170,7 +186,7 @@ def measure_lags(lake: Lakehouse, applied: Mapping[Name, int]) -> dict[Name, tup
     """
     after = min(applied.values())
     rows = [r for kind in (ReleasedKind.LAYOUT, ReleasedKind.DDL) for r in fetch_released(lake, kind, _POSITION, after)]
-    counts, _ = _read_release_cursors(lake, after)
+    counts = _count_row_events(_list_release_cursors(lake, after))
     lags = {}
     for name, release in applied.items():
         new = [r for r in rows if r["release"] > release]

@@ -1,4 +1,7 @@
-"""Plan what a run does for one history table: a replay if something came late, and the parts, one commit each."""
+"""Plan what a run does for one history table: a replay if something came late, and the parts, one commit each.
+
+This module is long because every part of a plan depends on the same statements, layouts and cursor of the table.
+"""
 
 import itertools
 from collections import Counter
@@ -250,7 +253,8 @@ class TablePlanner:
         incoming = [n for n, step in enumerate(steps) if n >= base and self._brings_rows(step.ops)]
         # The snapshot of a table that has become empty has no rows, but closes those of the history.
         only_closes = self._present is not None and self._snapshots
-        if not rows and not incoming and not only_closes and (self._present is None or base == len(steps)):
+        has_input = rows or incoming or only_closes or self._left_out
+        if not has_input and (self._present is None or base == len(steps)):
             return []
         cuts = [base, *(n for n in incoming if n > base), len(steps)]
         statements = [d for d in ordered if d.may_change(self.name)]
@@ -304,7 +308,7 @@ class TablePlanner:
             read=tuple(at for release, at in self._releases.read.get(self.name, {}).items() if self._is_new(release)),
             planned_naming=self._naming,
             suspicions=self._find_suspicions(statements),
-            key_changes=self._list_key_changes(statements) if is_last else (),
+            unreported_changes=(*self._list_key_changes(statements), *self._left_out) if is_last else (),
             has_exact_order=self._has_exact_order,
         )
 
@@ -358,6 +362,17 @@ class TablePlanner:
         key = ", ".join(changed["key_columns"]) or "none"
         why = f"messages state another key than before ({key}): open rows keep their old key, and no statement says why"
         return ({"commit_ts": changed["commit_ts"], "statement": "", "why": why, "reload": True},)
+
+    @property
+    def _left_out(self) -> tuple[UnappliedStatement, ...]:
+        """The changes that the feed's settings left out before releases that this run applies."""
+        rejoined = self._releases.rejoined.get(self.name, {})
+        why = "tables: in the feeds file left the table out: the history lacks {} row events and statements up to here"
+        return tuple(
+            {"commit_ts": each.last, "statement": "", "why": why.format(each.events), "reload": True}
+            for release, each in sorted(rejoined.items())
+            if self._is_new(release)
+        )
 
     def _has_decisions(self) -> bool:
         """Return whether somebody has decided what a statement about the table does, so that the source may differ."""

@@ -144,7 +144,7 @@ def _report_statements(
     report: TableReport,
 ) -> TableReport:
     """Add to the report what the statements did, which could not be applied in full, and which rows do not fit them."""
-    unapplied: list[UnappliedStatement] = [*plan.key_changes]
+    unapplied: list[UnappliedStatement] = [*plan.unreported_changes]
     if report.versions:
         unapplied += list_unapplied(plan, columns, staged, feed.time_zone, list_moved_columns(moves))
         unapplied += list_excluded_values(session, plan, columns, report.columns, staged)

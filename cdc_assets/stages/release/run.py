@@ -1,4 +1,7 @@
-"""One release: classify the events by the window, deduplicate those inside, stage the changes, and commit them."""
+"""One release: classify the events by the window, deduplicate those inside, stage the changes, and commit them.
+
+This module is long because all steps of a release share its window, its gate and its cursor.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,6 +17,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import (
     Hold,
     HoldReason,
+    LeftOut,
     ReleaseCursor,
     ReleasedKind,
 )
@@ -315,6 +319,8 @@ class ReleaseRun:
         named = window.named | {(s.database, s.table) for s in snapshots if s.release == window.release}
         # A scan of a table that was always empty changes no history.
         scanned = {(s.database, s.table) for s in scans if s.release == window.release}
+        rejoined = [each for each in self.cursor.left_out if self.feed.takes(each.database, each.table)]
+        named |= {(each.database, each.table) for each in rejoined}
         named |= scanned and scanned & self._released_tables
         return ReleaseCursor(
             sequence=window.release,
@@ -334,10 +340,37 @@ class ReleaseRun:
             planned=self.cursor.planned,
             refused=self.cursor.refused,
             read=read,
+            left_out=self._list_left_out(window),
+            rejoined=rejoined,
             snapshots=snapshots,
             scans=scans,
             **self.gate.build_cursor_fields(window.facts),
         )
+
+    def _list_left_out(self, window: _Window) -> list[LeftOut]:
+        """Return the tables with a history of which changes are left out, in this release or before."""
+        before = [each for each in self.cursor.left_out if not self.feed.takes(each.database, each.table)]
+        changes = [
+            LeftOut(g.database, g.table, g.count, g.last)
+            for g in window.groups
+            if g.part == Part.INSIDE and not g.taken
+        ]
+        changes += [
+            LeftOut(*name, 1, event.row["commit_ts"])
+            for event, tables in self.statements
+            if self.gate.releases_statement(event.row, tables, window.held)
+            for name in tables
+            if not self.feed.takes(*name)
+        ]
+        totals = {(each.database, each.table): each for each in before}
+        for each in changes:
+            name = each.database, each.table
+            if name in totals:
+                total = totals[name]
+                totals[name] = replace(total, events=total.events + each.events, last=max(total.last, each.last))
+            elif self.lake.history(*name).exists():
+                totals[name] = each
+        return [each for _, each in sorted(totals.items())]
 
     def _list_tables(self, taken: list[EventGroup], named: set[QualifiedName]) -> list[tuple[str, str, int]]:
         """Return [database, table, row events] of the release; `named`: tables that it concerns, with or without events."""

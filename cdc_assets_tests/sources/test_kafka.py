@@ -383,6 +383,20 @@ def test_a_recreated_topic_is_another_topic(client: Client, feeding: Feeding, to
     assert each_record_once(pipeline.lake).passed, "records of three topics with one name"
 
 
+def test_a_topic_that_comes_again_with_fewer_partitions_goes_on(client: Client, feeding: Feeding, topic: str) -> None:
+    """The partitions that it has no longer send no watermark."""
+    pipeline = with_skip(feeding(topic))
+    for number, partitions in ((1, 2), (2, 1)):
+        client.create(topic, partitions)
+        stream = Stream(partitions)
+        stream.send(Rows().insert(tso(10 * number), number, "a"))
+        stream.watermark(tso(10 * number + 5))
+        client.send(stream.records, topic=topic)
+        report = pipeline.run().release
+        assert (report.released, report.pending) == (1, 0)
+        client.delete(topic)
+
+
 def replace_kafka(pipeline: Chain, **settings: Any) -> Chain:
     kafka = pipeline.feed.source.kafka.model_copy(update=settings)
     pipeline.feed = pipeline.feed.model_copy(

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from cdc_assets.config import Feed
 from cdc_assets.lakehouse.change_events import Kind
 from cdc_assets.lakehouse.lakehouse import Lakehouse
+from cdc_assets.lakehouse.raw_records import RawCursor
 from cdc_assets.lakehouse.released_changes import Hold, PartitionWatermarks, Transactions
 from cdc_assets.protocols import protocol_of
 from cdc_assets.release.base import Gate
@@ -39,9 +40,9 @@ def choose_gate(
     cursor, protocol = new.cursor, protocol_of(feed)
     seen: PartitionWatermarks = {}
     if may_have_watermarks(feed):
-        seen = merge_watermarks(
-            merge_watermarks(cursor.partition_watermarks, _ingested_partitions(lake)), new.watermarks
-        )
+        raw = lake.raw_records.last_cursor()
+        before = _drop_lost_partitions(cursor.partition_watermarks, raw)
+        seen = merge_watermarks(merge_watermarks(before, _list_partitions(raw)), new.watermarks)
     if has_watermarks(feed, seen):
         is_first = not has_watermarks(feed, cursor.partition_watermarks)
         if is_first and cursor.holds:
@@ -57,10 +58,20 @@ def choose_gate(
     return SourceOrderGate(new, retried, seen, Transactions(), had_watermarks=had_watermarks)
 
 
-def _ingested_partitions(lake: Lakehouse) -> PartitionWatermarks:
+def _list_partitions(raw: RawCursor) -> PartitionWatermarks:
     """Return every partition of raw_records with the watermark None; a broker lists those without records, too."""
-    offsets = lake.raw_records.last_cursor().offsets
-    return {topic: dict.fromkeys(partitions) for topic, partitions in offsets.items()}
+    return {topic: dict.fromkeys(partitions) for topic, partitions in raw.offsets.items()}
+
+
+def _drop_lost_partitions(seen: PartitionWatermarks, raw: RawCursor) -> PartitionWatermarks:
+    """Return the watermarks without partitions that a topic no longer has since it was created again.
+
+    These will never send a watermark.
+    """
+    return {
+        topic: {p: mark for p, mark in marks.items() if topic not in raw.recreated or p in raw.offsets.get(topic, {})}
+        for topic, marks in seen.items()
+    }
 
 
 def _find_held_transactions(

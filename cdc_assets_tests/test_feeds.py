@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from cdc_assets.config import Feed, FeedsError, FeedsFile, TableFilter, load_feeds, split_pattern
 from cdc_assets.config.jdbc import ServerAddress
+from cdc_assets_tests.support import tso
 
 pytestmark = pytest.mark.fast
 
@@ -675,12 +676,12 @@ def test_settings_that_only_locate_credentials_are_accepted(load: Load) -> None:
                     'feeds.shop.initial_load.format: found "csv"; allowed: dumpling-csv, dumpling-sql, parquet',
                 ),
                 (
-                    {"position": 0},
-                    "feeds.shop.initial_load.position: found 0; allowed: a TSO, a whole number, 1 or more",
+                    {"position": 1_700_000_000_000},
+                    "feeds.shop.initial_load.position: found 1700000000000; allowed: a TSO (milliseconds << 18) such as",
                 ),
                 (
                     {"position": True},
-                    "feeds.shop.initial_load.position: found true; allowed: a TSO, a whole number, 1 or more",
+                    "feeds.shop.initial_load.position: found true; allowed: a TSO (milliseconds << 18) such as",
                 ),
                 ({"time_zone": "Mars"}, 'feeds.shop.initial_load.time_zone: found "Mars"; allowed: a time zone name'),
                 ({"pth": "x"}, "feeds.shop.initial_load.pth: unknown key; did you mean path?"),
@@ -1017,9 +1018,9 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
 def test_the_folders_of_an_initial_load_are_relative_to_the_file_unless_they_are_uris(
     load: Load, tmp_path: Path
 ) -> None:
-    tables = {"shop.orders": {"path": "s3://dumps/orders", "position": 7}}
+    tables = {"shop.orders": {"path": "s3://dumps/orders", "position": tso(7)}}
     text = feed(protocol="simple", initial_load={"path": "dump", "format": "parquet", "tables": tables})
     initial_load = load(text).feeds["shop"].initial_load
     assert (initial_load.path, initial_load.position, initial_load.time_zone) == (str(tmp_path / "dump"), None, "UTC")
     table = initial_load.tables["shop.orders"]
-    assert (table.path, table.format, table.position) == ("s3a://dumps/orders", None, 7)
+    assert (table.path, table.format, table.position) == ("s3a://dumps/orders", None, tso(7))

@@ -167,7 +167,9 @@ class TableFilter(_Model):
         return included and not any(matches_pattern(pattern, database, table) for pattern in self.exclude)
 
 
-_TSO = "a TSO, a whole number, 1 or more"
+# Milliseconds, seconds and positions in a binlog are lower than the TSOs of this time, before which there was no TiDB.
+_LOWEST_TSO = 1_420_070_400_000 << 18  # 2015-01-01
+_TSO = f"a TSO (milliseconds << 18) such as 449876543210987520, {_LOWEST_TSO} or more"
 
 
 class TableLoad(_Model):
@@ -175,7 +177,7 @@ class TableLoad(_Model):
 
     path: Location | None = Field(None, description=FOLDER)
     format: DumpFormat | None = None
-    position: WholeNumber | None = Field(None, ge=1, description=_TSO)
+    position: WholeNumber | None = Field(None, ge=_LOWEST_TSO, description=_TSO)
 
 
 class InitialLoad(_Model):
@@ -188,7 +190,7 @@ class InitialLoad(_Model):
 
     path: Location = Field(description=FOLDER)
     format: DumpFormat
-    position: WholeNumber | None = Field(None, ge=1, description=_TSO)
+    position: WholeNumber | None = Field(None, ge=_LOWEST_TSO, description=_TSO)
     time_zone: TimeZone = Field("UTC", description="a time zone name such as UTC or Europe/Berlin, or an offset +HH:MM")
     tables: dict[TablePath, TableLoad] = Field({}, description="a mapping of database.table to path, format, position")
 

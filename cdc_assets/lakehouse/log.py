@@ -25,13 +25,18 @@ _CACHED_LOGS = 50
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit: its version, operation, note (`userMetadata`), metrics and time."""
+    """One commit: its version, operation, note (`userMetadata`), metrics and time.
+
+    Attributes:
+        restored: of a RESTORE, the version whose rows it brought back; -1 if it states a time instead. None: no RESTORE.
+    """
 
     version: int
     operation: str
     note: str
     metrics: Mapping[str, str]
     time: datetime
+    restored: int | None = None
 
     @property
     def rows(self) -> int:
@@ -87,6 +92,7 @@ class TableLog:
                     entry.get("userMetadata") or "",
                     entry.get("operationMetrics") or {},
                     datetime.fromtimestamp((entry.get("timestamp") or 0) / 1000, tz=UTC),
+                    _restored_version(entry),
                 )
             if limit is None or len(entries) < limit:
                 return
@@ -162,6 +168,14 @@ class TableLog:
             nulls=row.get("null_count") or {},
             size=row["size_bytes"],
         )
+
+
+def _restored_version(entry: Mapping[str, Any]) -> int | None:
+    """Return `Commit.restored` of a commit, which both Spark and deltalake may have made."""
+    if entry.get("operation") != "RESTORE":
+        return None
+    version = (entry.get("operationParameters") or {}).get("version")
+    return int(version) if version is not None else -1
 
 
 _CommitFile = tuple[int | None, int | None]  # modification time in nanoseconds, size in bytes

@@ -151,12 +151,32 @@ class LakeTable(Generic[C]):
             CursorError: the table has rows and no cursor, or a cursor that cannot be used.
         """
         newest = next(self.cursors_with_commits(), None)
+        if newest is not None:
+            self._check_not_restored(newest.commit.version)
         if newest is None and any(file.rows for file in self.files()):
             raise CursorError(
                 f"{self.name}: the table has rows, and no commit in its log has a cursor that says how far they reach: "
                 "restore the log, or run the job rebuild"
             )
         return newest
+
+    def _check_not_restored(self, written: int) -> None:
+        """Fail if somebody has restored the rows of a version before `written`, the version of the newest cursor."""
+        log = self.log()
+        restored: dict[int, int] = {}
+        for commit in log.commits() if log else ():
+            if commit.version <= written:
+                break
+            if commit.restored is not None:
+                restored[commit.version] = commit.restored
+        version = max(restored, default=written)
+        while version in restored:
+            version = restored[version]
+        if version < written:
+            raise CursorError(
+                f"{self.name}: RESTORE has brought back the rows of an earlier version, and the pipeline would go on after "
+                f"the rows that are missing now: restore version {written} of the table at {self.path}, then run again"
+            )
 
     def cursor(self) -> C | None:
         """Return the newest cursor; None if no row has been written."""

@@ -13,6 +13,7 @@ from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
+from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import may_be_compressed
@@ -117,8 +118,16 @@ class Ingest:
         for table in lake.stage_tables:
             table.create()
         if feed.source.kafka is not None:
+            CursorError: later stages have read more batches than the table has.
             return _ingest_broker(lake, feed, feed.source.kafka, cursor)
         return _ingest_files(lake, feed, cursor)
+        decoded = lake.change_events.last_cursor().batch
+        if decoded > cursor.sequence:
+            raise CursorError(
+                f"{lake.raw_records.name} has batches up to {cursor.sequence}, but {lake.change_events.name} has read up to "
+                f"batch {decoded}: the table was deleted, or is an old copy, and new records would count as read. Put the "
+                "newest copy of the table back; if there is none, begin another feed."
+            )
 
 
 def _cursor(lake: Lakehouse) -> RawCursor:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from cdc_assets.lakehouse.cursor import CursorError, read_note
@@ -95,6 +96,27 @@ def test_rows_without_a_cursor_are_an_error_that_says_what_to_do(
 ) -> None:
     frame_of(spark, [{"n": 7}], NUMBERS.columns).write.format("delta").mode("append").save(table.path)
     with pytest.raises(CursorError, match=r"numbers: the table has rows, and no commit .*run the job rebuild"):
+        table.cursor()
+
+
+def test_a_restored_table_has_a_cursor_only_with_the_rows_that_the_cursor_counts(
+    spark: SparkSession, table: LakeTable[NumbersCursor]
+) -> None:
+    def restore(version: int) -> None:
+        spark.sql(f"RESTORE TABLE delta.`{table.path}` TO VERSION AS OF {version}")
+
+    for n in (1, 2):
+        put(spark, table, n, NumbersCursor(sequence=n))
+    restore(1)
+    assert numbers(spark, table) == [1]
+    with pytest.raises(CursorError, match=r"numbers: RESTORE has brought back .* restore version 2 of the table at .*"):
+        table.cursor()
+    restore(2)
+    assert table.last_cursor().sequence == 2
+    put(spark, table, 3, NumbersCursor(sequence=3))
+    assert numbers(spark, table) == [1, 2, 3]
+    DeltaTable(table.path).restore(3)
+    with pytest.raises(CursorError, match="restore version 5"):
         table.cursor()
 
 

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from cdc_assets.config import Feed
+from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.released_changes import ReleaseCursor
+from cdc_assets.stages.history.progress_file import read_progress
 from cdc_assets.stages.load.release import find_due_reloads, is_plan_due, release_loads, release_reloads
 from cdc_assets.stages.release.new_events import read_new_events
 from cdc_assets.stages.release.report import ReleaseReport, report_state
@@ -41,8 +43,16 @@ class Release:
 
         Raises:
             ConcurrentRunError: another run released at the same time.
+            CursorError: the histories have applied more releases than the table has.
         """
         cursor, plan = lake.released_changes.last_cursor(), lake.loads.cursor()
+        applied = progress.release if (progress := read_progress(lake)) else 0
+        if applied > cursor.sequence:
+            raise CursorError(
+                f"{lake.released_changes.name} has releases up to {cursor.sequence}, but the histories have applied up to "
+                f"release {applied}: the table was deleted, or is an old copy, and new releases would count as applied. Put "
+                "the newest copy of the table back, or run the job rebuild."
+            )
         loaded = []
         if plan is not None and is_plan_due(plan, cursor):
             loaded = release_loads(lake, feed, plan, cursor)

@@ -39,7 +39,7 @@ def describe_status(report: IngestReport, feed: str) -> dict[str, Any]:
     """Return the first metadata entries, for a person on call: ingested offsets, offsets left, losses, and what to do."""
     steps = [
         *([f"run the feed again: {report.left} offsets are left by max_records_per_run"] if report.left else []),
-        *([f"look into quarantine/{feed}: {report.quarantined} lines are no records"] if report.quarantined else []),
+        *([f"look into quarantine/{feed}: {report.quarantined} lines cannot be used"] if report.quarantined else []),
         *report.lost,
     ]
     partitions = sum(len(each) for each in report.held.values())

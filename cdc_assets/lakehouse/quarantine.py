@@ -14,6 +14,7 @@ class Reason(StrEnum):
     """Why input is in quarantine: the closed list of codes."""
 
     NOT_A_RECORD = "not_a_record"
+    OFFSET_TAKEN = "offset_taken"
     DATA_LOSS = "data_loss"
     NULL_VALUE = "null_value"
     EMPTY_VALUE = "empty_value"
@@ -43,6 +44,9 @@ class Reason(StrEnum):
 MESSAGES = {
     Reason.NOT_A_RECORD: "The line is not a recorded Kafka record (one JSON object with topic, partition, offset, "
     "timestamp, and key and value in base64 or null): record the snapshot again, or remove the line.",
+    Reason.OFFSET_TAKEN: "Another record with the same topic, partition and offset, but another key or value, was ingested "
+    "before, and counts: the files are of two topics of one name (a topic that was created again, or two clusters), or "
+    "somebody has changed a file. Record the other topic for another feed.",
     Reason.DATA_LOSS: "Records were deleted on the broker before the feed read them, and on_data_loss: skip let the feed go "
     "on: the history lacks their changes. Set the topic's retention to more than the feed may pause.",
     Reason.NULL_VALUE: "The record has a null value, which the protocol never sends: look for another producer, or a "

@@ -25,7 +25,8 @@ _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 _GOOD = (
     "r._corrupt IS NULL AND r.topic IS NOT NULL AND r.partition >= 0 AND r.offset >= 0 "
     f"AND r.timestamp BETWEEN {_FIRST_TIME} AND {_LAST_TIME} "
-    "AND (r.key IS NULL OR _key IS NOT NULL) AND (r.value IS NULL OR _value IS NOT NULL)"
+    "AND (r.key IS NULL OR _key IS NOT NULL) AND (r.value IS NULL OR _value IS NOT NULL) AND NOT coalesce("
+    "exists(r.headers, h -> h.value IS NOT NULL AND try_to_binary(h.value, 'base64') IS NULL), false)"
 )
 _FIELDS = {
     "topic": "r.topic",

@@ -1,19 +1,23 @@
-"""The stage raw_records: new Kafka records into Delta, verbatim, each (topic, partition, offset) once."""
+"""The stage raw_records: new Kafka records into Delta, verbatim, each (topic, partition, offset) once.
+
+This module is long because both sources, a broker and recorded files, commit to one table with one cursor.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_assets.config import Feed, Kafka
+from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.lakehouse import Lakehouse
 from cdc_assets.lakehouse.quarantine import Reason
 from cdc_assets.lakehouse.raw_records import Offsets, RawCursor, cursor_to_continue
 from cdc_assets.lakehouse.schema import BIGINT, BINARY, INT, STRING, frame_of, struct
-from cdc_assets.lakehouse.cursor import CursorError
 from cdc_assets.lakehouse.table import ConcurrentRunError, LakeTable, Staged
 from cdc_assets.protocols import protocol_of
 from cdc_assets.protocols.payload import may_be_compressed
@@ -41,7 +45,8 @@ class IngestReport:
         records: distinct (topic, partition, offset) among them.
         held_before: those of `records` that the table held before.
         taken: those of `records` that this batch added.
-        quarantined: lines that are not records; with a broker, partitions that lost records.
+        quarantined: lines that are not records, or whose offset another record has; with a broker, partitions that lost
+            records.
         in_quarantine: those of `quarantined` that the quarantine holds.
         offsets: lowest and highest offset of each partition in this batch, duplicates included.
         held: lowest and highest offset of each partition in the table.
@@ -113,14 +118,9 @@ class Ingest:
             BrokerError: the broker does not answer, or its records cannot be read.
             DataLossError: the broker has lost records that were not read yet.
             ConcurrentRunError: another run ingested a batch meanwhile, or the feed is being rebuilt.
+            CursorError: later stages have read more batches than the table has.
         """
         cursor = _cursor(lake)
-        for table in lake.stage_tables:
-            table.create()
-        if feed.source.kafka is not None:
-            CursorError: later stages have read more batches than the table has.
-            return _ingest_broker(lake, feed, feed.source.kafka, cursor)
-        return _ingest_files(lake, feed, cursor)
         decoded = lake.change_events.last_cursor().batch
         if decoded > cursor.sequence:
             raise CursorError(
@@ -128,6 +128,11 @@ class Ingest:
                 f"batch {decoded}: the table was deleted, or is an old copy, and new records would count as read. Put the "
                 "newest copy of the table back; if there is none, begin another feed."
             )
+        for table in lake.stage_tables:
+            table.create()
+        if feed.source.kafka is not None:
+            return _ingest_broker(lake, feed, feed.source.kafka, cursor)
+        return _ingest_files(lake, feed, cursor)
 
 
 def _cursor(lake: Lakehouse) -> RawCursor:
@@ -302,12 +307,16 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
     staged = records = table.stage(_as_raw_records(observed.where("topic IS NOT NULL"), feed, batch))
     bad_lines = counts.get["bad_lines"]
     offsets, distinct_records = _offset_ranges(table, staged)
-    held_before = 0
+    held_before, quarantined, unusable = 0, bad_lines, list[DataFrame]()
     overlap = _overlap(offsets, cursor.offsets)
     if distinct_records < staged.rows or overlap:
         records = table.stage(_without_duplicates(spark, table, staged, overlap))
         held_before = distinct_records - records.rows
-    in_quarantine = _quarantine_lines(lake, _folder(feed), lines, batch) if bad_lines else 0
+        unusable.append(_find_contradicting_records(spark, table, staged, records, overlap))
+        quarantined += unusable[0].count()
+    if bad_lines:
+        unusable.append(_locate_bad_lines(lake, _folder(feed), lines))
+    in_quarantine = _quarantine_lines(lake, unusable, batch) if quarantined else 0
     held = _merge_offsets(cursor.offsets, offsets)
     # The cursor forgets deleted files: if one comes back, the offsets of its records show that the table holds them.
     existing_files = {name: state for name, state in cursor.files.items() if name in files}
@@ -319,7 +328,7 @@ def _ingest_files(lake: Lakehouse, feed: Feed, cursor: RawCursor) -> IngestRepor
         records=distinct_records,
         held_before=held_before,
         taken=records.rows,
-        quarantined=bad_lines,
+        quarantined=quarantined,
         in_quarantine=in_quarantine,
         offsets=offsets,
         held=held,
@@ -339,16 +348,20 @@ def _offset_ranges(table: LakeTable[RawCursor], records: Staged) -> tuple[Offset
     )
 
 
-def _quarantine_lines(lake: Lakehouse, folder: str, lines: DataFrame, batch: int) -> int:
-    """Quarantine the lines that are not records, with their files and line numbers; return the rows in quarantine."""
+def _locate_bad_lines(lake: Lakehouse, folder: str, lines: DataFrame) -> DataFrame:
+    """Return the lines that are not records, with their files and line numbers, as rows of the quarantine."""
     bad_lines = lines.where(F.col("_file").isNotNull()).select("_file", "_line").distinct().collect()
     texts: dict[str, set[bytes]] = {}
     for line in bad_lines:
         texts.setdefault(line["_file"], set()).add(bytes(line["_line"]))
-    reason = {"batch": batch, "reason": str(Reason.NOT_A_RECORD)}
-    located = [line | reason for line in locate_lines(folder, texts, lake.store)]
-    columns = struct(batch=BIGINT, reason=STRING, file=STRING, line=BIGINT, value=BINARY)
-    return quarantine(lake, frame_of(lines.sparkSession, located, columns), STAGE, batch - 1, batch)
+    located = [line | {"reason": str(Reason.NOT_A_RECORD)} for line in locate_lines(folder, texts, lake.store)]
+    return frame_of(lines.sparkSession, located, struct(reason=STRING, file=STRING, line=BIGINT, value=BINARY))
+
+
+def _quarantine_lines(lake: Lakehouse, lines: Iterable[DataFrame], batch: int) -> int:
+    """Quarantine lines of recorded files; return how many of the batch are in quarantine."""
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), lines)
+    return quarantine(lake, rows.withColumn("batch", F.lit(batch).cast("bigint")), STAGE, batch - 1, batch)
 
 
 def _overlap(new: Offsets, held: Offsets) -> list[tuple[str, int, int, int]]:
@@ -368,9 +381,39 @@ def _without_duplicates(
     once = table.read_staged(spark, records).dropDuplicates(_PLACE)
     if not overlap:
         return once
+    return once.join(table.read(spark).where(_is_within(overlap)).select(*_PLACE), on=_PLACE, how="left_anti")
+
+
+def _find_contradicting_records(
+    spark: SparkSession,
+    table: LakeTable[RawCursor],
+    records: Staged,
+    kept: Staged,
+    overlap: list[tuple[str, int, int, int]],
+) -> DataFrame:
+    """Return the staged records whose offset another record with another key or value has, as rows of the quarantine.
+
+    Args:
+        spark: the session.
+        table: raw_records.
+        records: all staged records.
+        kept: those of them that are added to the table.
+        overlap: what `_overlap` returns.
+    """
+    content = [F.xxhash64("key").alias("key_hash"), F.xxhash64("value").alias("value_hash")]
+    ingested = table.read_staged(spark, kept)
+    if overlap:
+        ingested = ingested.unionByName(table.read(spark).where(_is_within(overlap)))
+    repeated = table.read_staged(spark, records).join(ingested.select(*_PLACE, *content), on=_PLACE)
+    is_same = (F.col("key_hash") == F.xxhash64("key")) & (F.col("value_hash") == F.xxhash64("value"))
+    rows = repeated.where(~is_same).select(*_PLACE, "key", "value").dropDuplicates(_PLACE)
+    return rows.withColumn("reason", F.lit(str(Reason.OFFSET_TAKEN)))
+
+
+def _is_within(overlap: list[tuple[str, int, int, int]]) -> Column:
+    """Return whether a record of the table may be among the records that `_overlap` names. BOOLEAN."""
     lowest, highest = min(o[2] for o in overlap), max(o[3] for o in overlap)
-    within = F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
-    return once.join(table.read(spark).where(within).select(*_PLACE), on=_PLACE, how="left_anti")
+    return F.col("topic").isin(*{o[0] for o in overlap}) & F.col("offset").between(lowest, highest)
 
 
 def _merge_offsets(held: Offsets, new: Offsets) -> Offsets:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdc_assets.assets.checks.conservation import records_taken
 from cdc_assets.lakehouse.quarantine import MESSAGES, Reason
 from cdc_assets.sources.recorded import locate_lines, snapshot_files
 from cdc_assets.stages import INGEST
@@ -42,6 +43,7 @@ BAD_LINES = [
     line(value="not base64!"),
     line(key="*"),
     line(headers="x"),
+    line(headers=[{"key": "h", "value": "*"}]),
 ]
 
 
@@ -123,13 +125,20 @@ def test_a_record_is_ingested_once(chain: Callable[..., Chain]) -> None:
 
 
 def test_the_first_of_two_records_with_equal_coordinates_stays(chain: Callable[..., Chain]) -> None:
-    """The values differ, which no broker produces: the ingested record is not replaced."""
+    """The values or keys differ, which no broker produces: the ingested record is not replaced, the other is reported."""
     pipeline = chain()
-    pipeline.add([record(b"first", 0, 1)])
+    pipeline.add([record(b"first", 0, 1), record(b"same", 0, 2), record(None, 0, 3, key=b"k")])
     run(pipeline)
-    pipeline.add([record(b"second", 0, 1)])
-    assert run(pipeline).held_before == 1
-    assert ingested_records(pipeline) == [(0, 1, 1, b"first")]
+    pipeline.add([record(b"second", 0, 1), record(b"same", 0, 2), record(b"same", 0, 2), record(None, 0, 3)])
+    report = run(pipeline)
+    assert (report.records, report.held_before, report.quarantined, report.in_quarantine) == (3, 3, 2, 2)
+    assert records_taken(report).passed
+    assert ingested_records(pipeline) == [(0, 1, 1, b"first"), (0, 2, 1, b"same"), (0, 3, 1, None)]
+    reported = [(r["reason"], r["offset"], r["key"], r["value"]) for r in pipeline.quarantine()]
+    assert reported == [("offset_taken", 1, None, b"second"), ("offset_taken", 3, None, None)]
+    pipeline.add([record(b"a", 0, 9), record(b"b", 0, 9)])
+    report = run(pipeline)
+    assert (report.taken, report.quarantined, report.in_quarantine) == (1, 1, 1)
 
 
 def test_records_are_ingested_unchanged(chain: Callable[..., Chain]) -> None:

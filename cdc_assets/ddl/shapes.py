@@ -74,8 +74,7 @@ class NotApplicable(Exception):  # noqa: N818 -- becomes `DdlEffect.error`
 def apply_actions(table: TableSchema, actions: tuple[Action, ...]) -> TableSchema:
     """Return the schema of a table after the actions of one statement. Columns of its primary key become NOT NULL."""
     table, actions = _free_old_names(table, actions)
-    # A statement may drop a foreign key and add one of the same name, in any order.
-    for action in sorted(actions, key=lambda each: not isinstance(each, DropForeignKey)):
+    for action in sorted(actions, key=_rank):
         table = _APPLIERS[type(action)](table, action)
     required = {name.lower() for name in table.primary_key}
     return replace(
@@ -85,6 +84,22 @@ def apply_actions(table: TableSchema, actions: tuple[Action, ...]) -> TableSchem
             for column in table.columns
         ),
     )
+
+
+def _rank(action: Action) -> int:
+    """Return when an action takes effect within its statement, as the server does not follow the order of the text.
+
+    What a statement drops has the names before it, and what it adds may have the same names. AFTER and new keys name
+    columns by the names after it.
+    """
+    match action:
+        case DropColumn() | DropKey() | DropForeignKey():
+            return 0
+        case AddColumn() | ModifyColumn(position=str()):
+            return 2
+        case AddKey() | AddForeignKey():
+            return 3
+    return 1
 
 
 def _free_old_names(table: TableSchema, actions: tuple[Action, ...]) -> tuple[TableSchema, tuple[Action, ...]]:

@@ -223,6 +223,9 @@ BASE = "create table t (a int primary key, b int not null, c int, unique key ub 
         ),
         ("drop partition p0, p1", "a b c"),
         ("alter index kc invisible", "a b c"),
+        ("add d int after z, change b z int", "a z d c"),
+        ("change a z int after y, rename column b to y", "y z c"),
+        ("add b int first, drop b", "b a c"),
         ("order by b, c", "a b c"),
         ("/*!50000 add d int */", "a b c d"),
         ("/* add d int */ engine=x", "a b c"),
@@ -289,6 +292,8 @@ def test_exchanges_of_rows_concern_both_tables(alteration: str, how: str) -> Non
     [
         ("drop primary key", (), {"ub": ("b",), "ubc": ("b", "c")}),
         ("drop primary key, add primary key (c, b)", ("c", "b"), {"ub": ("b",), "ubc": ("b", "c")}),
+        ("add primary key (c, b), drop primary key", ("c", "b"), {"ub": ("b",), "ubc": ("b", "c")}),
+        ("add unique ub (c), drop index ub", ("a",), {"ub": ("c",), "ubc": ("b", "c")}),
         ("drop index UB", ("a",), {"ubc": ("b", "c")}),
         ("drop constraint ub, drop key kc", ("a",), {"ubc": ("b", "c")}),
         ("rename index ub to x", ("a",), {"x": ("b",), "ubc": ("b", "c")}),

@@ -308,18 +308,27 @@ def _find_session_database(statement: Statement, database: str, names: TableName
     first_name = (statement.new_names or statement.names)[:1]
     if database and first_name and first_name[0].database.lower() != database.lower():
         return database
-    tables = {name.table for name in statement.names if not name.database}
-    tables |= {statement.like.table} if statement.like is not None and not statement.like.database else set()
-    if not tables:
+    # No table gets the name that it has, and none is made like itself.
+    others = [(name, a.new_name) for name, actions in statement.changes for a in actions if isinstance(a, RenameTable)]
+    others += [(statement.like, name) for name in statement.names if statement.like is not None]
+    impossible: dict[str, set[str]] = {}
+    for name in [*statement.names, *([statement.like] if statement.like is not None else [])]:
+        if not name.database:
+            taken = {_lower(new)[0] for old, new in others if old == name and new.table.lower() == name.table.lower()}
+            impossible.setdefault(name.table, set()).update(taken)
+    if not impossible:
         return database
-    databases = [names.find_databases(table) for table in sorted(tables)]
+    databases = [
+        {each for each in names.find_databases(table) if each.lower() not in taken}
+        for table, taken in sorted(impossible.items())
+    ]
     common_databases = set.intersection(*databases)
     if len(common_databases) == 1:
         return common_databases.pop()
-    if not any(databases):
+    if not any(databases) and not (statement.new_names and database.lower() in set.union(*impossible.values())):
         return database
     candidates = ", ".join(sorted(set.union(*databases)))
     raise UnresolvedNameError(
-        f"the database of {', '.join(sorted(tables))} is not certain: the message states "
-        f"{database or 'no database'}, and tables of these names are in {candidates}"
+        f"the database of {', '.join(sorted(impossible))} is not certain: the message states "
+        f"{database or 'no database'}, and tables of these names are in {candidates or 'no other one'}"
     )

@@ -71,6 +71,30 @@ def test_names(kind: str) -> None:
         assert (last.error, tables(last)) == (None, expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "affected"),
+    [
+        ("RENAME TABLE log TO arch.log", ["app.log", "arch.log"]),
+        ("ALTER TABLE log RENAME Arch.Log", ["app.log", "arch.log"]),
+        ("CREATE TABLE arch.log LIKE log", ["arch.log"]),
+    ],
+)
+def test_no_table_gets_the_name_that_it_has(text: str, affected: list[str]) -> None:
+    rows = {("app", "log"): TableRows(5), ("arch", "log"): TableRows(95)}
+    *_, last = outcomes(CREATE, ("arch", text), rows=rows)
+    assert (last.error, tables(last)) == (None, affected)
+    if last.statement and last.statement.like:
+        assert last.statement.like == ("app", "log")
+
+
+def test_a_table_that_the_feed_does_not_have_gets_a_name_in_another_database() -> None:
+    (renamed,) = outcomes(("arch", "RENAME TABLE log TO arch.log"), rows={("arch", "log"): TableRows(95)})
+    assert renamed.error
+    assert tables(renamed) == ["arch.log"]
+    (created,) = outcomes(("arch", "CREATE TABLE arch.log LIKE log"), rows={("arch", "log"): TableRows(95)})
+    assert (created.error, tables(created)) == (None, ["arch.log"])
+
+
 def test_rows_show_the_letter_case_of_names() -> None:
     rows = {("shop", "ord1"): TableRows(15), ("shop", "old"): TableRows(35)}
     texts = (

@@ -230,6 +230,9 @@ def test_canals_messages_without_rows_are_no_row_events(spark: SparkSession, tmp
         ("/* DROP TABLE t */ DELETE FROM t", "statement"),
         ("SET STATEMENT max_statement_time=0 FOR UPDATE t SET a = 'DROP'", "statement"),
         ("", "statement"),
+        ("create table rep select * from s", "statement"),
+        ("/* x */ CREATE OR REPLACE TABLE rep (id INT)\nAS (SELECT id FROM s)", "statement"),
+        ("CREATE TABLE rep (id INT)", "ddl"),
     ],
 )
 def test_canals_query_messages_without_is_ddl(sql: str, kind: str, spark: SparkSession, tmp_path: Path) -> None:

@@ -27,12 +27,13 @@ _CONTROL_TYPES = ("XACOMMIT", "XAROLLBACK", "GTID", "MHEARTBEAT")
 # Types with which older versions of Canal send DDL statements as `isDdl` false. Before 1.1.5 it sends those that its parser
 # cannot read, and CREATE and DROP DATABASE, as QUERY, like the texts of DML statements.
 _UNFLAGGED_DDL_TYPES = ("QUERY", "CREATE", "ALTER", "ERASE", "TRUNCATE", "RENAME", "CINDEX", "DINDEX")
-# A text that begins with the first word of a DDL statement, after comments, marks of executable comments, and MariaDB's
-# SET STATEMENT ... FOR.
-_BEGINS_AS_DDL = (
-    r"(?is)\A(?>\s++|/\*M?!\d*+|/\*.*?\*/|(?:#|--\s)[^\n]*+|SET\s++STATEMENT\s.*?\sFOR\s)*+"
-    r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b"
-)
+# What may be before a statement: comments, marks of executable comments, and MariaDB's SET STATEMENT ... FOR.
+_BEFORE = r"(?is)\A(?>\s++|/\*M?!\d*+|/\*.*?\*/|(?:#|--\s)[^\n]*+|SET\s++STATEMENT\s.*?\sFOR\s)*+"
+# A text that begins with the first word of a DDL statement.
+_BEGINS_AS_DDL = _BEFORE + r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b"
+# CREATE TABLE ... SELECT as it stands beside its rows, like the text of a DML statement (MariaDB's Annotate_rows, MySQL's
+# Rows_query). The binlog has a CREATE TABLE with the columns before it.
+_CREATES_FROM_QUERY = _BEFORE + r"CREATE\b.*?\bTABLE\b.*\bSELECT\b"
 
 
 def decode(raw: DataFrame, *, extended: bool) -> DataFrame:
@@ -101,7 +102,9 @@ def layout_text(key_columns: Column, mysql_type: Column) -> Column:
 def _kind() -> Column:
     """Return the kind of event of a message; NULL for a type that the protocol does not have."""
     message_type = F.col("parsed.m.type")
-    is_unflagged_ddl = message_type.isin(*_UNFLAGGED_DDL_TYPES) & F.col("parsed.m.sql").rlike(_BEGINS_AS_DDL)
+    sql = F.col("parsed.m.sql")
+    is_beside_rows = (message_type == "QUERY") & sql.rlike(_CREATES_FROM_QUERY)
+    is_unflagged_ddl = message_type.isin(*_UNFLAGGED_DDL_TYPES) & sql.rlike(_BEGINS_AS_DDL) & ~is_beside_rows
     return (
         F.when(F.col("parsed.m.isDdl") & (message_type == "TIDB_WATERMARK"), F.lit(None))
         .when(F.col("parsed.m.isDdl") | is_unflagged_ddl, str(Kind.DDL))

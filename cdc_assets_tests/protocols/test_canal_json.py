@@ -241,6 +241,27 @@ def test_canals_query_messages_without_is_ddl(sql: str, kind: str, spark: SparkS
     assert (event["kind"], event["ddl_statement"], event["reason"]) == (kind, sql, None)
 
 
+@pytest.mark.parametrize(
+    ("old", "before"),
+    [
+        ([{"v": "b"}, {"v": "c"}], ["a", "b", "c"]),
+        ([{"v": "c"}], ["a", "x", "c"]),
+        ([], ["a", "x", "y"]),
+        (None, ["a", "x", "y"]),
+    ],
+)
+def test_canal_leaves_out_rows_before_the_first_change(
+    old: list[dict[str, str]] | None, before: list[str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Canal before 1.1.7, if no column changed that it sends; `old` has the changed columns of all rows before, too."""
+    message = dml("UPDATE", tso(1), {"id": "1", "v": "a"}, {"id": "bigint", "v": "varchar"}, old={"v": "?"})
+    message |= {"data": [{"id": str(n), "v": v} for n, v in enumerate("axy")], "old": old, "_tidb": None}
+    (events,) = decoded(spark, tmp_path, [json.dumps(message).encode()], tidb_extension=False)
+    assert [(e["reason"], e["op"], e["before"]["v"], e["after"]["v"]) for e in events] == [
+        (None, "update", v, after) for v, after in zip(before, "axy", strict=True)
+    ]
+
+
 def test_canals_messages_without_rows_are_counted(chain: Callable[..., Chain]) -> None:
     it = chain(tidb_extension=False)
     stream = Stream()

@@ -67,8 +67,9 @@ def _decoded() -> list[Column]:
     op = F.when(row, look_up(_OPS, F.col("parsed.m.type")))
     index = F.coalesce(F.col("index"), F.lit(0))
     key_columns = F.coalesce("parsed.m.pkNames", F.array().cast("array<string>"))
-    # `old` of an UPDATE may have all columns or only the changed ones.
-    row_before = overlay(F.try_element_at("parsed.m.old", index + 1), F.col("data"))
+    # `old` of an UPDATE may have all columns or only the changed ones. Where it lacks rows, these are the first of `data`.
+    old_row = F.get("parsed.m.old", index - F.size("parsed.m.data") + F.size("parsed.m.old"))
+    row_before = F.coalesce(overlay(old_row, F.col("data")), F.col("data"))
     decoded = {
         "index": index,
         "record_bytes": record_bytes(F.col("value"), index),
@@ -128,8 +129,11 @@ def _reason(*, extended: bool) -> Column:
     lacks_position = F.lit(extended) & (kind != str(Kind.WATERMARK)) & F.col("parsed.m._tidb.commitTs").isNull()
     named = (F.length("parsed.m.database") > 0) & (F.length("parsed.m.table") > 0)
     typed = F.col("parsed.m.mysqlType").startswith(_FILLED) & F.col("parsed.m.sqlType").startswith(_FILLED)
-    # A row has at least one column, but an UPDATE may have changed none.
-    aligned = (F.size("parsed.m.old") == F.size("parsed.m.data")) & _objects("parsed.m.old", "{")
+    # A row has at least one column, but an UPDATE may have changed none. Canal before 1.1.7 leaves a row out of `old` if the
+    # message has no column that changed in this row or in one before it, as behind a filter of columns.
+    old_count, row_count = F.size("parsed.m.old"), F.size("parsed.m.data")
+    has_all_rows = (old_count == row_count) if extended else (old_count <= row_count)
+    aligned = F.coalesce(has_all_rows & _objects("parsed.m.old", "{"), F.lit(not extended))
     complete = named & (F.size("parsed.m.data") > 0) & _objects("parsed.m.data", _FILLED) & typed
     complete &= (F.col("parsed.m.type") != "UPDATE") | aligned
     return (

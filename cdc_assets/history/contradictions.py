@@ -117,6 +117,7 @@ def collect_stated_columns(name: Name, statements: Iterable[Ddl]) -> list[Stated
             stated = list(_compare_shapes(ddl, shape, after))
         else:
             stated = list(_read_actions(name, ddl, current))
+            end(_list_new_names(name, ddl), ddl)
         end([each.name for each in stated], ddl)
         current |= {each.name: each for each in stated}
         shape = shape if after is None else after
@@ -173,16 +174,34 @@ def _compare_shapes(ddl: Ddl, before: Mapping[str, Column], after: Mapping[str, 
 
 def _read_actions(name: Name, ddl: Ddl, current: Mapping[str, StatedColumn]) -> Iterator[StatedColumn]:
     """Yield what a statement certainly does to the columns that it names, for a table whose columns are not known."""
+    new_names = _list_new_names(name, ddl)
     for action in (a for table, actions in ddl.changes if table == name for a in actions):
         match action:
             case AddColumn(column, only_if_missing=False):
                 yield StatedColumn(column.name.lower(), ddl, column)
-            case DropColumn(dropped, if_exists=False) | RenameColumn(dropped, if_exists=False):
-                yield StatedColumn(dropped.lower(), ddl, None)
-            case ModifyColumn(old_name, column, if_exists=False) if old_name.lower() == column.name.lower():
+            case DropColumn(old_name, if_exists=False) | RenameColumn(old_name, if_exists=False):
+                if old_name.lower() not in new_names:
+                    yield StatedColumn(old_name.lower(), ddl, None)
+            case ModifyColumn(old_name, column, if_exists=False):
+                if old_name.lower() not in {*new_names, column.name.lower()}:
+                    yield StatedColumn(old_name.lower(), ddl, None)
                 earlier = current.get(old_name.lower())
                 before = parsed(earlier.column.type) if earlier and earlier.column else None
-                yield StatedColumn(old_name.lower(), ddl, column, before=before)
+                yield StatedColumn(column.name.lower(), ddl, column, before=before)
+
+
+def _list_new_names(name: Name, ddl: Ddl) -> set[str]:
+    """Return the names, in lower case, that columns get by a statement. Another column may have lost the name by it."""
+    names: set[str] = set()
+    for action in (a for table, actions in ddl.changes if table == name for a in actions):
+        match action:
+            case AddColumn(column):
+                names.add(column.name.lower())
+            case RenameColumn(new_name=new_name):
+                names.add(new_name.lower())
+            case ModifyColumn(old_name, column) if old_name.lower() != column.name.lower():
+                names.add(column.name.lower())
+    return names
 
 
 # --- Which column layouts may contradict a statement.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cdc_assets.ddl.actions import AddColumn, Column, DropColumn
+from cdc_assets.ddl.actions import Action, AddColumn, Column, DropColumn, ModifyColumn, RenameColumn
 from cdc_assets.history.contradictions import (
     Suspicion,
     collect_stated_columns,
@@ -97,6 +97,32 @@ def test_actions_state_the_columns_of_a_table_without_its_create() -> None:
     assert suspected([drop_if_exists], 9, id="bigint", n="int") == set()
     assert suspected([added], 9, id="bigint") == set(), "a filter may leave it out"
     assert suspected([added], 9, id="bigint", v="date") == {(TYPE, "v", 2)}
+
+
+INT_V = ModifyColumn("n", Column("v", "int"))
+
+
+@pytest.mark.parametrize(
+    ("actions", "types", "expected"),
+    [
+        ([DropColumn("v"), RenameColumn("n", "V")], {"v": "int"}, set()),
+        ([DropColumn("v"), RenameColumn("n", "V")], {"v": "int", "n": "int"}, {(HAVE, "n", 2)}),
+        ([DropColumn("v"), INT_V], {"v": "int"}, set()),
+        ([INT_V, DropColumn("v")], {"v": "date"}, {(TYPE, "v", 2)}),
+        ([INT_V, DropColumn("v")], {"v": "int", "n": "int"}, {(HAVE, "n", 2)}),
+        ([AddColumn(N), DropColumn("n")], {"n": "int"}, set()),
+        ([RenameColumn("v", "n"), RenameColumn("n", "v")], {"v": "int", "n": "date"}, set()),
+        ([ModifyColumn("v", N), INT_V], {"v": "int", "n": "int"}, set()),
+    ],
+)
+def test_a_column_may_get_the_name_that_another_one_loses(
+    actions: list[Action], types: dict[str, str], expected: set[tuple[str, str, int]]
+) -> None:
+    added = Ddl("add", Spot(1), "ALTER", "alter_table", changes=((T, (AddColumn(V),)),))
+    altered = Ddl("alter", Spot(2), "ALTER", "alter_table", changes=((T, tuple(actions)),))
+    assert {each for each in suspected([added, altered], 9, id="bigint", **types) if each[2] == 2} == expected
+    earlier = [each for each in collect_stated_columns(T, [added, altered]) if each.name == "v" and each.ddl is added]
+    assert [each.until for each in earlier] == [None if actions[0] == AddColumn(N) else altered]
 
 
 def undeclared(statements: list[Ddl], *names: str) -> set[tuple[str, int, int | None]]:

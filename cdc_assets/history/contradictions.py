@@ -9,7 +9,6 @@ columns that no statement has given the table are left to find.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import pairwise
 from operator import and_
 from typing import Any
 
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from cdc_assets.binlog import is_after_place, is_before_place
-from cdc_assets.ddl.actions import AddColumn, AddKey, Column, DropColumn, ModifyColumn, RenameColumn, SetDefault
+from cdc_assets.ddl.actions import AddColumn, AddKey, Column, DropColumn, ModifyColumn, RenameColumn
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl, Spot, is_in_partition
 from cdc_assets.lakehouse.change_events import Op
@@ -291,27 +290,6 @@ def find_key_suspicions(
             layout_ids.setdefault(tuple(r["key_columns"]), []).append(r["layout_id"])
     last = stated[-1]
     return [KeySuspicion(last, last.keys[name], sent_key, tuple(ids)) for sent_key, ids in layout_ids.items()]
-
-
-def find_key_change(layouts: Iterable[Mapping[str, Any]], statements: Sequence[Ddl]) -> Mapping[str, Any] | None:
-    """Return the first layout whose rows have a key where those before have none, or the reverse, without a statement.
-
-    Args:
-        layouts: rows of released_changes of kind layout.
-        statements: the table's statements.
-    """
-    ordered = sorted(layouts, key=lambda r: (r["commit_ts"], r["last_ts"]))
-    may_change = [d.spot.commit_ts for d in statements if _may_change_key(d)]
-    for before, after in pairwise(ordered):
-        is_explained = any(before["commit_ts"] <= at <= after["last_ts"] for at in may_change)
-        if bool(before["key_columns"]) != bool(after["key_columns"]) and not is_explained:
-            return after
-    return None
-
-
-def _may_change_key(ddl: Ddl) -> bool:
-    actions = [a for _, each in ddl.changes for a in each]
-    return ddl.kind != "alter_table" or not all(isinstance(a, AddColumn | SetDefault) for a in actions)
 
 
 # --- Which rows do contradict a statement.

@@ -17,13 +17,14 @@ from cdc_assets.history.contradictions import (
     Suspicion,
     collect_stated_columns,
     collect_undeclared_columns,
-    find_key_change,
     find_key_suspicions,
     find_suspicions,
 )
 from cdc_assets.history.effects import UnappliedStatement
 from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
+from cdc_assets.history.evolving_table import NamedTypes
 from cdc_assets.history.layouts import plan_layouts
+from cdc_assets.history.message_keys import may_change_unstated_key, report_key_column, report_other_key
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -149,14 +150,16 @@ class TablePlanner:
         from_rows = [(i, n) for i, n in self._naming.items() if i.startswith(f"{SEEN}:") and i not in slot_ids]
         of_history = [(i.removeprefix(f"{SEEN}:"), types.get(column)) for i, column in from_rows]
         seen = [SeenColumns(self._last_position_of_columns, of_history)]
-        protocol = protocol_of(self._feed)
         has_places = any(d.spot.place is not None for d in self.new_statements)
-        for r in self._layouts:
-            columns = [
-                (c.name, reader_of(protocol, c).resolve(c, None, None)) for c in columns_in(protocol, r["layout"])
-            ]
-            seen.append(SeenColumns(None if has_places else r["commit_ts"], columns))
+        seen += [
+            SeenColumns(None if has_places else r["commit_ts"], self._types_of(r["layout"])) for r in self._layouts
+        ]
         return seen
+
+    def _types_of(self, layout: str) -> NamedTypes:
+        """Return the columns of a layout and the types that messages state."""
+        protocol = protocol_of(self._feed)
+        return [(c.name, reader_of(protocol, c).resolve(c, None, None)) for c in columns_in(protocol, layout)]
 
     @property
     def _last_position_of_columns(self) -> int:
@@ -349,19 +352,16 @@ class TablePlanner:
         return (*find_suspicions(layouts, stated, lambda column: column in overrides), *of_keys)
 
     def _list_key_changes(self, statements: Sequence[Ddl]) -> tuple[UnappliedStatement, ...]:
-        """Return the first new rows that have a key where earlier rows have none, or the reverse, without a statement."""
-        of_new = {bool(r["key_columns"]) for r in self._layouts}
+        """Return what changes keys that only messages state: new rows of another key than before, or a new statement."""
         is_keyed = self._present is None or COPY.name not in self._present.names
-        if of_new <= {is_keyed}:
+        has_other_key = any(bool(r["key_columns"]) is not is_keyed for r in self._layouts)
+        new_statements = [d for d in self.new_statements if may_change_unstated_key(self.name, d)]
+        if not has_other_key and not new_statements:
             return ()
         rows = fetch_released(self._lake, ReleasedKind.LAYOUT, LAYOUT)
         of_table = [r for r in rows if (r["database"], r["table"]) == self.name and r["release"] <= self._through]
-        changed = find_key_change(of_table, statements)
-        if changed is None or not self._is_new(changed["release"]):
-            return ()
-        key = ", ".join(changed["key_columns"]) or "none"
-        why = f"messages state another key than before ({key}): open rows keep their old key, and no statement says why"
-        return ({"commit_ts": changed["commit_ts"], "statement": "", "why": why, "reload": True},)
+        reports = [r for d in new_statements for r in report_key_column(self.name, d, of_table, self._types_of)]
+        return (*reports, *(report_other_key(of_table, statements, self._is_new) if has_other_key else ()))
 
     @property
     def _left_out(self) -> tuple[UnappliedStatement, ...]:

@@ -32,6 +32,8 @@ from cdc_assets.operations.new_tables import (
     overwrite,
     overwrite_history,
 )
+from cdc_assets.protocols import protocol_of
+from cdc_assets.protocols.base import Watermarks
 from cdc_assets.stages import DECODE, HISTORY, RELEASE, SCHEMAS, TYPES, ingest
 from cdc_assets.stages.history.progress_file import write_progress
 
@@ -44,10 +46,10 @@ def rebuild_feed(lake: Lakehouse, feed: Feed) -> Iterator[ReplacedTable]:
     An event that came late is in its place afterwards, as all events are there from the beginning.
 
     Raises:
-        OperationError: there are no raw records, or maintenance has deleted some of them.
+        OperationError: there are no raw records, maintenance has deleted some of them, or a topic was created again.
         ConcurrentRunError: a run or another rebuild committed in the meantime: rebuild again.
     """
-    raw, cursor = lake.raw_records, _check_raw_records(lake)
+    raw, cursor = lake.raw_records, _check_raw_records(lake, feed)
     started = replace(cursor, sequence=cursor.sequence + 1, rebuilding=True)
     raw.commit(raw.stage_rows([]), started)
     new = _locate_new_tables(lake, str(started.sequence))
@@ -65,9 +67,9 @@ def compare_with_rebuild(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Dif
         only one side has the history.
 
     Raises:
-        OperationError: there are no raw records, or maintenance has deleted some of them.
+        OperationError: there are no raw records, maintenance has deleted some of them, or a topic was created again.
     """
-    _check_raw_records(lake)
+    _check_raw_records(lake, feed)
     new = _locate_new_tables(lake, f"check-{uuid.uuid4().hex}")
     try:
         _derive_tables(new, feed)
@@ -82,11 +84,12 @@ def compare_with_rebuild(lake: Lakehouse, feed: Feed) -> Iterator[tuple[str, Dif
         delete_new_tables(new)
 
 
-def _check_raw_records(lake: Lakehouse) -> RawCursor:
+def _check_raw_records(lake: Lakehouse, feed: Feed) -> RawCursor:
     """Return the cursor of raw_records.
 
     Raises:
-        OperationError: there are no raw records, or maintenance has deleted some of them.
+        OperationError: there are no raw records, maintenance has deleted some of them, or a topic was created again and
+            only offsets order its records.
     """
     raw, cursor = lake.raw_records, cursor_to_continue(lake.raw_records)
     if cursor is None:
@@ -95,6 +98,12 @@ def _check_raw_records(lake: Lakehouse) -> RawCursor:
         raise OperationError(
             f"{raw.name}: maintenance has deleted the records up to batch {cursor.trimmed}, so the history made of them "
             "cannot be derived again. Keep the existing tables."
+        )
+    if cursor.recreated and protocol_of(feed).watermarks(feed) is not Watermarks.ALWAYS:
+        raise OperationError(
+            f"{raw.name}: {', '.join(sorted(cursor.recreated))} was deleted and created again. A feed without watermarks "
+            "orders records by their offsets, which began again, so the tables cannot be derived again from both topics. "
+            "Keep the existing tables; cdc-assets rebuild --table derives one history again."
         )
     return cursor
 

@@ -26,7 +26,7 @@ from cdc_assets.operations import rebuild as rebuilding
 from cdc_assets.operations.diff import Difference, SampleRow
 from cdc_assets.operations.maintenance.files import compact_tables, list_tables, vacuum_tables
 from cdc_assets.operations.maintenance.retention import trim_changes, trim_events, trim_records
-from cdc_assets.operations.rebuild import rebuild_feed
+from cdc_assets.operations.rebuild import compare_with_rebuild, rebuild_feed
 from cdc_assets.operations.replay_quarantine import ReplayReport, replay_quarantine
 from cdc_assets.protocols.canal_json import CanalJson
 from cdc_assets.stages import DECODE, INGEST, RELEASE, SCHEMAS, TYPES
@@ -292,6 +292,19 @@ def test_old_raw_records_are_deleted_when_they_are_released(client: Client, feed
     sound(it)
     with pytest.raises(OperationError, match="maintenance has deleted the records up to batch 5"):
         list(rebuild_feed(it.lake, it.feed))
+
+
+def test_a_topic_that_was_created_again_is_not_rebuilt_without_watermarks(chain: Callable[..., Chain]) -> None:
+    """Offsets began again, and only they order the records."""
+    it, stream = chain(protocol="canal-json", tidb_extension=False), Stream()
+    it.add([stream.send(Rows().insert(tso(1), 1, "a") | {"_tidb": None})])
+    it.run()
+    raw, cursor = it.lake.raw_records, it.lake.raw_records.cursor()
+    assert cursor is not None
+    raw.commit(raw.stage_rows([]), replace(cursor, sequence=2, recreated={"orders": [2]}))
+    for rebuilt in (rebuild_feed, compare_with_rebuild):
+        with pytest.raises(OperationError, match="orders was deleted and created again"):
+            list(rebuilt(it.lake, it.feed))
 
 
 def test_records_of_files_are_not_deleted(halves: tuple[Chain, list[Any]]) -> None:

@@ -217,7 +217,7 @@ class Step:
         ddl: the statement.
         live: the source's columns after the statement, in lower case -> their slots.
         ops: what happens to the rows that are open.
-        by_row: whether the whole row, as the history has it, is the key after the statement: the table has lost its key.
+        by_row: whether the whole row, as the history has it, is the key after the statement.
         labelled: those of `live` whose type has labels, which not every message states -> that type.
     """
 

@@ -78,7 +78,8 @@ class EvolvingTable:
 
     Attributes:
         evolution: the table's steps so far.
-        is_keyed_by_row: whether the whole row is the key, as the table has lost its key.
+        is_keyed_by_row: whether the whole row, as the history has it, is the key: the table has lost its key, or it has no
+            key and its columns have changed.
         has_all_rows: whether a statement left the table empty, so that all of its rows are known.
     """
 
@@ -234,6 +235,7 @@ class EvolvingTable:
     def alter(self, ddl: Ddl, actions: Sequence[Action]) -> None:
         """Apply a statement's actions on columns and keys, and add its step if it changes anything."""
         labelled_before = self._list_labelled()
+        columns_before = {slot.id: (slot.name, slot.type) for slot in self._live.values()}
         renames = [(a.old_name, a.new_name) for a in actions if isinstance(a, RenameColumn)]
         renames += [
             (a.old_name, a.column.name)
@@ -245,7 +247,7 @@ class EvolvingTable:
         ops = [op for a in actions if isinstance(a, DropColumn) for op in self._drop_column(a, ddl)]
         self._rename_columns(renames, ddl)
         ops += [op for a in actions for op in self._apply(a, ddl)]
-        ops = [*self._change_key(ddl), *ops]
+        ops = [*self._change_key(ddl, changes_texts=self._changes_texts(columns_before, ops)), *ops]
         if self.evolution.name in ddl.shapes:
             # Binlog places, not clocks, say which statement came before a row: so each statement begins an era.
             begins_era = ddl.spot.place is not None
@@ -413,14 +415,36 @@ class EvolvingTable:
         self._has_old_keys = True
         return [Flag(f"open rows keep their old key: it has values of {slot.name} as {old}", reload=True)]
 
-    def _change_key(self, ddl: Ddl) -> list[StepOp]:
-        """Change the key if the statement does so: close open rows, and open them under the new key where that is known."""
+    def _changes_texts(self, columns_before: Mapping[str, tuple[str, MySQLType | None]], ops: Sequence[StepOp]) -> bool:
+        """Return whether a statement changes the text of open rows, by their columns or by a new column with a value.
+
+        Args:
+            columns_before: ids of the table's columns before the statement -> name and type.
+            ops: what happens to open rows.
+        """
+        if any(isinstance(op, Fill) and not op.slot.virtual for op in ops):
+            return True
+        now = {slot.id: slot for slot in self._live.values()}
+        kept = [(name, old, now[key]) for key, (name, old) in columns_before.items() if key in now]
+        return len(kept) < len(columns_before) or any(
+            slot.name != name or not (old is None or slot.type is None or keeps_key_text(old, slot.type))
+            for name, old, slot in kept
+        )
+
+    def _change_key(self, ddl: Ddl, *, changes_texts: bool) -> list[StepOp]:
+        """Change the key if the statement does so: close open rows, and open them under the new key where that is known.
+
+        Args:
+            ddl: the statement.
+            changes_texts: whether the texts of rows change, which are the keys of a table without a key.
+        """
         name = self.evolution.name
         if name not in ddl.keys:
             return self._change_unknown_key(ddl)
         before = self._key
         self._key = after = tuple(self._live[c.lower()] for c in ddl.keys[name] if c.lower() in self._live)
-        if before is None or before == after or ddl.kind not in ("alter_table", "create_index", "drop_index"):
+        stays = before == after and (bool(after) or not changes_texts)
+        if before is None or stays or ddl.kind not in ("alter_table", "create_index", "drop_index"):
             return []
         return self._rekey_rows(ddl, after, None if self._has_old_keys else not before)
 

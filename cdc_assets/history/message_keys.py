@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from cdc_assets.ddl.actions import AddColumn, AddKey, DropColumn, DropKey, ModifyColumn, SetDefault
+from cdc_assets.ddl.actions import AddColumn, AddKey, DropColumn, DropKey, ModifyColumn, RenameColumn, SetDefault
 from cdc_assets.history.effects import UnappliedStatement
+from cdc_assets.history.evolution import Convert, Fill, Forget, Step
 from cdc_assets.history.evolving_table import NamedTypes
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -84,3 +85,30 @@ def report_key_column(
             why = f"open rows keep their old key: the statement changes {column}, which messages state as a part of the key"
             return [{"commit_ts": ddl.spot.commit_ts, "statement": ddl.text, "why": why, "reload": True}]
     return []
+
+
+def report_other_texts(name: Name, steps: Iterable[Step], first: int | None) -> list[UnappliedStatement]:
+    """Return the reports of statements after which rows without a key are not found, because their texts are other ones.
+
+    In a table whose key is known such a statement opens its rows under their new texts (`EvolvingTable`).
+
+    Args:
+        name: the table.
+        steps: the statements that this run applies first.
+        first: the commit_ts of the first row without a key; None: there is none.
+    """
+    why = "rows without a key are found by their text, which it changes, and the table's CREATE has not been read"
+    return [
+        {"commit_ts": step.spot.commit_ts, "statement": step.ddl.text, "why": why, "reload": True}
+        for step in steps
+        if first is not None and first < step.spot.commit_ts
+        if name not in step.ddl.keys and _changes_texts(name, step)
+    ]
+
+
+def _changes_texts(name: Name, step: Step) -> bool:
+    """Return whether a statement changes names or values of open rows."""
+    actions = [a for table, each in step.ddl.changes for a in each if table == name]
+    return any(isinstance(op, Convert | Fill | Forget) for op in step.ops) or any(
+        isinstance(a, RenameColumn) or (isinstance(a, ModifyColumn) and a.old_name != a.column.name) for a in actions
+    )

@@ -243,7 +243,7 @@ def _find_in_table(
                 of_rows = _schemas_of_rows(stretch, schemas, sending)
                 if of_rows.certain:
                     yield from _find_by_schema(image, stretch, of_rows, sending)
-                elif image.has_after and not of_rows.has_change_inside:
+                elif (image.has_after or not image.key) and not of_rows.has_change_inside:
                     without_schema.append((image, stretch))
     yield from _find_by_other_rows(without_schema, images, schemas, sending, earlier)
 

@@ -250,3 +250,26 @@ def test_an_index_that_changes_the_key(alteration: str, key: tuple[str, ...] | N
     table = evolve([created, (9, alteration)])["shop", "t"]
     keys = [tuple(s.name for s in op.columns) for step in table.steps for op in step.ops if isinstance(op, Rekey)]
     assert keys == ([] if key is None else [key])
+
+
+@pytest.mark.parametrize(
+    ("alteration", "changes"),
+    [
+        ("ADD COLUMN n INT DEFAULT 5", True),
+        ("ADD COLUMN n INT NOT NULL", True),
+        ("DROP COLUMN v", True),
+        ("RENAME COLUMN v TO w", True),
+        ("CHANGE v w VARCHAR(9)", True),
+        ("MODIFY d DECIMAL(12,4)", True),
+        ("MODIFY a VARCHAR(9)", True),
+        ("ADD COLUMN n INT, MODIFY a BIGINT, MODIFY v VARCHAR(20) NOT NULL", False),
+        ("ADD COLUMN g INT AS (a + 1) VIRTUAL", False),
+        ("ADD INDEX i (a), COMMENT 'x'", False),
+    ],
+)
+def test_a_statement_that_changes_the_texts_of_rows_without_a_key(alteration: str, changes: bool) -> None:
+    created = (1, "CREATE TABLE t (a INT, v VARCHAR(9), d DECIMAL(9,2))")
+    table = evolve([created, (2, f"ALTER TABLE t {alteration}"), (3, "ALTER TABLE t ADD m INT DEFAULT 1")])["shop", "t"]
+    rekeyed = [step.spot.commit_ts for step in table.steps for op in step.ops if op == Rekey((), by_row=True)]
+    assert rekeyed == [2] * changes + [3]
+    assert table.by_row(len(table.steps))

@@ -156,6 +156,16 @@ def test_a_delete_needs_its_key_or_all_columns_without_a_key() -> None:
     ]
 
 
+@pytest.mark.parametrize("sending", [CANAL, TICDC])
+def test_a_delete_without_a_key_and_a_schema_is_compared_with_other_rows(sending: Sending) -> None:
+    """Its message may have the columns of a unique key that is not known."""
+    complete, part = rows(*COMPLETE, at=(1, 4)), rows("id", at=(5, 9), changed=False)
+    assert sorted(lacking([complete, part], [], sending)) == [("body", 5), ("title", 5)]
+    assert sorted(lacking([part], [], sending, *COMPLETE)) == [("body", 5), ("title", 5)]
+    assert lacking([complete, rows("id", at=(5, 9), changed=False, key=["id"])], [], sending) == []
+    assert lacking([complete, rows(*COMPLETE, at=(5, 9), changed=False)], [], sending) == []
+
+
 def test_a_row_that_cannot_be_placed_is_refused_whatever_others_have() -> None:
     def needed(image: Image, sending: Sending = CANAL) -> list[tuple[str, bool]]:
         return [(m.column, m.needed) for m in find_missing_columns([image], [CREATED], sending, nothing_earlier)]

@@ -24,7 +24,12 @@ from cdc_assets.history.effects import UnappliedStatement
 from cdc_assets.history.evolution import SEEN, Arrive, Close, Evolution, Recover, Rekey, SeenColumns, StepOp
 from cdc_assets.history.evolving_table import NamedTypes
 from cdc_assets.history.layouts import plan_layouts
-from cdc_assets.history.message_keys import may_change_unstated_key, report_key_column, report_other_key
+from cdc_assets.history.message_keys import (
+    may_change_unstated_key,
+    report_key_column,
+    report_other_key,
+    report_other_texts,
+)
 from cdc_assets.history.planned_columns import type_overrides
 from cdc_assets.history.progress import Name
 from cdc_assets.history.statements import Ddl
@@ -311,7 +316,13 @@ class TablePlanner:
             read=tuple(at for release, at in self._releases.read.get(self.name, {}).items() if self._is_new(release)),
             planned_naming=self._naming,
             suspicions=self._find_suspicions(statements),
-            unreported_changes=(*self._list_key_changes(statements), *self._left_out) if is_last else (),
+            unreported_changes=(
+                *self._list_key_changes(statements),
+                *self._list_text_changes(evolution),
+                *self._left_out,
+            )
+            if is_last
+            else (),
             has_exact_order=self._has_exact_order,
         )
 
@@ -373,6 +384,14 @@ class TablePlanner:
             for release, each in sorted(rejoined.items())
             if self._is_new(release)
         )
+
+    def _list_text_changes(self, evolution: Evolution) -> list[UnappliedStatement]:
+        """Return the new statements after which rows without a key are not found."""
+        first = min((r["commit_ts"] for r in self._layouts if not r["key_columns"]), default=None)
+        if self._present is not None and COPY.name in self._present.names:
+            first = -1
+        new = (step for step in evolution.steps if step.ddl.id not in self.applied_ids)
+        return report_other_texts(self.name, new, first)
 
     def _has_decisions(self) -> bool:
         """Return whether somebody has decided what a statement about the table does, so that the source may differ."""

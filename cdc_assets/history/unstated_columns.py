@@ -39,7 +39,9 @@ def list_unstated_columns(plan: TablePlan, columns: Sequence[SourceColumn], chan
     for column in added:
         layout_ids = {plan.layouts[n].layout_id for reading in column.readings for n in reading.layouts}
         places = [place for layout_id, place in first_rows.items() if layout_id in layout_ids]
-        if places and (has_open_rows or len(places) < len(first_rows)):
+        without = [place for layout_id, place in first_rows.items() if layout_id not in layout_ids]
+        # Rows that lack the column only later come after a statement that has dropped it.
+        if places and (has_open_rows or (without and min(without) < min(places))):
             first = min(places)
             place = {name: first[name] for name in ("topic", "partition", "offset", "commit_ts")}
             unstated.append({"column": column.column} | place)

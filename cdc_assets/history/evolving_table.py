@@ -90,8 +90,10 @@ class EvolvingTable:
         changes_key_text: Callable[[MySQLType], bool],
         *,
         of_tidb: bool,
+        is_keyed_by_messages: bool,
     ) -> None:
         self.evolution = Evolution(name)
+        self._is_keyed_by_messages = is_keyed_by_messages
         self.is_keyed_by_row = False
         self.has_all_rows = False
         self._overridden, self._changes_key_text, self._of_tidb = overridden, changes_key_text, of_tidb
@@ -443,7 +445,9 @@ class EvolvingTable:
             return self._change_unknown_key(ddl)
         before = self._key
         self._key = after = tuple(self._live[c.lower()] for c in ddl.keys[name] if c.lower() in self._live)
-        stays = before == after and (bool(after) or not changes_texts)
+        # Messages may state a key of a table without one (Debezium's message.key.columns).
+        has_key = bool(after) or (self._is_keyed_by_messages and not self.is_keyed_by_row)
+        stays = before == after and (has_key or not changes_texts)
         if before is None or stays or ddl.kind not in ("alter_table", "create_index", "drop_index"):
             return []
         return self._rekey_rows(ddl, after, None if self._has_old_keys else not before)

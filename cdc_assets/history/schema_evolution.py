@@ -1,6 +1,6 @@
 """Turn DDL statements into the evolution of each history table, by statements and columns, without rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ def evolve_tables(
     changes_key_text: Callable[[MySQLType], bool] = lambda _: False,
     *,
     of_tidb: bool = False,
+    keyed_by_messages: Collection[Name] = (),
 ) -> dict[Name, Evolution]:
     """Return the evolution of each table that statements or rows name.
 
@@ -35,9 +36,14 @@ def evolve_tables(
         taken: returns whether the feed takes a table.
         changes_key_text: as `Protocol.changes_key_text`.
         of_tidb: whether the source is TiDB.
+        keyed_by_messages: the tables whose rows have a key by their messages, whatever statements say.
     """
     database = _EvolvingTables(
-        lambda name: EvolvingTable(name, overridden, changes_key_text, of_tidb=of_tidb), loaded, taken
+        lambda name: EvolvingTable(
+            name, overridden, changes_key_text, of_tidb=of_tidb, is_keyed_by_messages=name in keyed_by_messages
+        ),
+        loaded,
+        taken,
     )
     end = (1 << 63) - 1
     waiting = {name: sorted(each, key=lambda s: end if s.since is None else s.since) for name, each in seen.items()}

@@ -115,6 +115,7 @@ def _plan_unit(
             lambda name: feed.takes(*name),
             protocol_of(feed).changes_key_text,
             of_tidb=protocol_of(feed).source_kind(feed) == "tidb",
+            keyed_by_messages={t.name for t in tables if t.is_keyed_by_messages},
         )
 
     before = evolve([d for d in ordered if d.id in applied], with_rows=False)

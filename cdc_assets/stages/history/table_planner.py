@@ -145,7 +145,13 @@ class TablePlanner:
         released = self._lake.released_changes.cursor()
         return released.trimmed.highest if released else -1
 
-    # --- The columns that the table has beside those of statements.
+    # --- What the table has beside what statements say.
+
+    @property
+    def is_keyed_by_messages(self) -> bool:
+        """Whether the history's rows and all new ones have a key by their messages."""
+        has_keys = self._present is None or COPY.name not in self._present.names
+        return has_keys and all(r["key_columns"] for r in self._layouts)
 
     def list_seen_columns(self) -> list[SeenColumns]:
         """Return the columns of the history table that no statement created, then those that new rows show."""
@@ -316,13 +322,7 @@ class TablePlanner:
             read=tuple(at for release, at in self._releases.read.get(self.name, {}).items() if self._is_new(release)),
             planned_naming=self._naming,
             suspicions=self._find_suspicions(statements),
-            unreported_changes=(
-                *self._list_key_changes(statements),
-                *self._list_text_changes(evolution),
-                *self._left_out,
-            )
-            if is_last
-            else (),
+            unreported_changes=self._list_unreported_changes(evolution, statements) if is_last else (),
             has_exact_order=self._has_exact_order,
         )
 
@@ -361,6 +361,13 @@ class TablePlanner:
             rows = [r for r in self._layouts if r["layout_id"] in texts]
             of_keys = find_key_suspicions(self.name, statements, rows)
         return (*find_suspicions(layouts, stated, lambda column: column in overrides), *of_keys)
+
+    def _list_unreported_changes(
+        self, evolution: Evolution, statements: Sequence[Ddl]
+    ) -> tuple[UnappliedStatement, ...]:
+        """Return what changes the table, and neither a statement nor a row event says what becomes of open rows."""
+        of_keys = (*self._list_key_changes(statements), *self._list_text_changes(evolution))
+        return (*of_keys, *self._left_out)
 
     def _list_key_changes(self, statements: Sequence[Ddl]) -> tuple[UnappliedStatement, ...]:
         """Return what changes keys that only messages state: new rows of another key than before, or a new statement."""

@@ -46,6 +46,7 @@ FULL = [
         trimmed_newest=8,
         contradicting=9,
         contradiction={"topic": "t", "partition": 0, "offset": 5},
+        protocol="debezium",
     ),
     SchemasCursor(sequence=1, batch=4, decisions=2, loads=3),
     LoadsCursor(sequence=2, settings="{}", tables=3, refused=[RefusedLoad("d", "t", "cut", "f00")]),

@@ -278,7 +278,7 @@ def test_a_default_of_bytes_in_avro(spark: SparkSession, avro_feed: Feed) -> Non
     message["payload"][1]["tableSchema"]["columns"][1]["default"] = [1, "@@"]
     (event,) = decoded(spark, avro_feed, [message_bytes(message).replace(b"@@", b"\xff\x01")])
     assert (event["kind"], event["reason"]) == ("bootstrap", None)
-    assert [c["default"] for c in json.loads(event["table_schemas"])[0]["columns"]][1] == "\ufffd\x01"
+    assert json.loads(event["table_schemas"])[0]["columns"][1].get("default") == "\ufffd\x01"
 
 
 def test_values_at_their_limits_in_avro(spark: SparkSession, avro_feed: Feed) -> None:

@@ -1,6 +1,6 @@
 """released_changes: the changes that the gate has released, each once."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -294,6 +294,10 @@ class ReleaseCursor(Cursor):
     rejoined: list[LeftOut] = field(default_factory=list)
     snapshots: list[SourceSnapshot] = field(default_factory=list)
     scans: list[TableScan] = field(default_factory=list)
+
+    def start_next(self) -> "ReleaseCursor":
+        """Return the cursor of the next release, without what only this release has: it concerns no table yet."""
+        return replace(self, sequence=self.sequence + 1, tables=[], read=[], rejoined=[])
 
     @property
     def loaded_at(self) -> dict[tuple[str, str], int]:

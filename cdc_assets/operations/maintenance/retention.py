@@ -162,11 +162,7 @@ def _bound_number(done: int, needed: DataFrame, number: str) -> int:
 def _advance_release(cursor: ReleaseCursor, trimmed: Trimmed, behind: set[Name]) -> ReleaseCursor:
     """Return the cursor of the commit that deletes changes: a number of its own, and no release of any table."""
     return replace(
-        cursor,
-        sequence=cursor.sequence + 1,
-        tables=[],
-        read=[],
-        rejoined=[],
+        cursor.start_next(),
         trimmed=trimmed,
         snapshots=[each for each in cursor.snapshots if not _is_obsolete(each, trimmed, behind)],
         scans=[each for each in cursor.scans if not _is_obsolete(each, trimmed, behind)],

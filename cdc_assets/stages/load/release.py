@@ -72,7 +72,7 @@ def release_loads(lake: Lakehouse, feed: Feed, plan: LoadsCursor, cursor: Releas
     still_refused = [r for r in cursor.refused if r.dump in dumps]
     planned = replace(cursor, refused=[*plan.refused, *still_refused])
     done = _release_each(lake, feed, planned, [row for row in rows if not row["is_reload"]])
-    last = replace(done, sequence=done.sequence + 1, tables=[], read=[], rejoined=[], planned=plan.sequence)
+    last = replace(done.start_next(), planned=plan.sequence)
     lake.released_changes.commit(lake.released_changes.stage_rows([]), last)
     return done.loads[len(cursor.loads) :]
 
@@ -83,8 +83,7 @@ def release_reloads(
     """Release the loads that `find_due_reloads` returned, as `release_loads` does."""
     done = _release_each(lake, feed, cursor, rows)
     if done.refused != cursor.refused:
-        last = replace(done, sequence=done.sequence + 1, tables=[], read=[], rejoined=[])
-        lake.released_changes.commit(lake.released_changes.stage_rows([]), last)
+        lake.released_changes.commit(lake.released_changes.stage_rows([]), done.start_next())
     return done.loads[len(cursor.loads) :]
 
 
@@ -114,8 +113,7 @@ def _release_table(lake: Lakehouse, feed: Feed, cursor: ReleaseCursor, row: Mapp
     loaded = LoadedTable(*name, row["position"], staged.rows + typed.rows, row["is_reload"])
     if typed.folder:
         loaded = replace(loaded, typed=typed.rows, folder=typed.folder, release=number)
-    loads = [*cursor.loads, loaded]
-    cursor = replace(cursor, sequence=number, tables=[(*name, staged.rows)], read=[], rejoined=[], loads=loads)
+    cursor = replace(cursor.start_next(), tables=[(*name, staged.rows)], loads=[*cursor.loads, loaded])
     layout_row = {
         "kind": str(ReleasedKind.LAYOUT),
         "release": number,
